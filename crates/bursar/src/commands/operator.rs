@@ -20,13 +20,13 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct LogArguments {
-    /// Only of this operator
+    /// Only of this person
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
-    /// Only of this withdrawal
-    #[arg(long, value_name = "WITHDRAWAL_ID")]
+    /// Only of this: a withdrawal, a job, a deposit, or a wallet's address
+    #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Only this: assign, review, retry, reject or approve
+    /// Only this: assign, review, retry, reject or approve; and at the command line judge, cancel, resume, assign or collect
     #[arg(long)]
     action: Option<String>,
     /// The next page: before this line

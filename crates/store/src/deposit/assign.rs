@@ -12,6 +12,7 @@ use crate::entry::cursor::hold_chain;
 use crate::error::StoreError;
 use crate::ledger::accounts::{NewAccount, Opened, open};
 use crate::ledger::post::post;
+use crate::operator::log::{DONE, NewLogLine, write};
 use crate::transact;
 
 /// Who gets which deposit, and who says so.
@@ -41,6 +42,18 @@ pub enum Assigned {
     },
 }
 
+impl Assigned {
+    /// As the log of operators has it: `done`, or the code of why not.
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Done { .. } | Self::Before => DONE,
+            Self::NoSuchDeposit => "DEPOSIT_NOT_FOUND",
+            Self::NotUnattributed(_) | Self::Nothing => "DEPOSIT_NOT_ASSIGNABLE",
+            Self::Halted { .. } => "CHAIN_HALTED",
+        }
+    }
+}
+
 statements! {
     READ_OWED = "SELECT p.receivable FROM deposits d JOIN deposits p ON p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
             AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
@@ -50,9 +63,16 @@ statements! {
 }
 
 impl Db {
-    /// Gives an unattributed deposit to a user, by the word of two people. The same again changes nothing.
+    /// Gives an unattributed deposit to a user, by the word of two people. The same again changes nothing. Each of the two has a line in the log of
+    /// operators, also of what was refused.
     pub async fn assign_deposit(&self, wanted: &Assignment, at: Timestamp) -> Result<Assigned, StoreError> {
-        transact!(self, tx => assign(tx, wanted, at).await)
+        transact!(self, tx => {
+            let assigned = assign(tx, wanted, at).await?;
+            let (deposit, whose) = (format!("dp-{}", wanted.deposit), format!("user {}", wanted.user.get()));
+            let lines = NewLogLine::by_two(&wanted.people, "assign", &deposit, &whose, assigned.outcome());
+            write(tx, &lines, at).await?;
+            Ok(assigned)
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::entry::cursor::hold_chain;
 use crate::error::StoreError;
 use crate::ledger::accounts::{NewAccount, Opened, StatusChange, open, set_status};
 use crate::ledger::post::{load_accounts_of, post};
+use crate::operator::log::{DONE, NewLogLine, write};
 use crate::transact;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub enum Collected {
     NothingThere,
 }
 
+impl Collected {
+    /// As the log of operators has it: `done`, or the code of why not.
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Done { .. } => DONE,
+            Self::NoSuchDeposit => "DEPOSIT_NOT_FOUND",
+            Self::NothingOwed | Self::RepaidBy(_) | Self::NothingThere => "DEPOSIT_NOTHING_OWED",
+        }
+    }
+}
+
 statements! {
     READ_OWING = "SELECT d.chain_id, d.state, d.user_id, d.receivable, l.asset_id, d.version,
             (SELECT MAX(p.id) FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash AND p.place = d.place
@@ -42,14 +54,20 @@ type Columns = (i64, String, Option<i64>, i64, i64, i64, Option<i64>);
 
 impl Db {
     /// Takes what the user has of it, at most all that is owed, from an account that is frozen as well: nobody else can take anything
-    /// in between. What is collected is not owed any more, so that it is not kept back again when the payment is mined again.
+    /// in between. What is collected is not owed any more, so that it is not kept back again when the payment is mined again. Each of the two has a
+    /// line in the log of operators, also of what was refused.
     pub async fn collect_receivable(
         &self,
         deposit: i64,
         people: &Approval,
         at: Timestamp,
     ) -> Result<Collected, StoreError> {
-        transact!(self, tx => collect(tx, deposit, people, at).await)
+        transact!(self, tx => {
+            let collected = collect(tx, deposit, people, at).await?;
+            let subject = format!("dp-{deposit}");
+            write(tx, &NewLogLine::by_two(people, "collect", &subject, "", collected.outcome()), at).await?;
+            Ok(collected)
+        })
     }
 }
 

@@ -14,7 +14,7 @@
 //! | | |
 //! |---|---|
 //! | reads | `chain_entries`, `chain_cursors`, `user_wallets`, `accounts` |
-//! | writes | `deposits`, `deposit_events`, `chain_residues`, `chain_entries.posting`, and the ledger |
+//! | writes | `deposits`, `deposit_events`, `chain_residues`, `chain_entries.posting`, the ledger, and the log of operators |
 //! | may never do | credit what is not proven and deep enough, or what its caller did not derive |
 
 pub(crate) mod advance;

@@ -1,6 +1,8 @@
 //! What operators did, and what they tried and were refused. A line is written in the transaction of its change, and never changed.
 
-use domain::Timestamp;
+use std::fmt::Display;
+
+use domain::{Approval, Timestamp};
 
 use super::malformed;
 use crate::db::{Db, Tx};
@@ -42,6 +44,43 @@ pub struct NewLogLine {
     pub request_id: String,
     /// `done`, or the code of why not.
     pub outcome: String,
+}
+
+/// The outcome of what was done.
+pub const DONE: &str = "done";
+
+/// The longest name and reason that a line has, in letters.
+const LONGEST_NAME: usize = 64;
+const LONGEST_REASON: usize = 500;
+
+impl NewLogLine {
+    /// What somebody at the command line did, by the name that was typed. It need be no operator's.
+    pub(crate) fn typed(who: &str, action: &str, subject: &impl Display, reason: &str, outcome: &str) -> Self {
+        let who = who.trim();
+        let first = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+        Self {
+            operator: first(if who.is_empty() { "?" } else { who }, LONGEST_NAME),
+            door: Door::CommandLine,
+            action: action.to_owned(),
+            subject: subject.to_string(),
+            reason: first(reason, LONGEST_REASON),
+            request_id: String::new(),
+            outcome: outcome.to_owned(),
+        }
+    }
+
+    /// What two people at the command line said: a line for each, so that each is found by the name. The first words are the verdict, if there is one.
+    pub(crate) fn by_two(
+        people: &Approval,
+        action: &str,
+        subject: &impl Display,
+        verdict: &str,
+        outcome: &str,
+    ) -> [Self; 2] {
+        let colon = if verdict.is_empty() { "" } else { ": " };
+        let reason = format!("{verdict}{colon}{}", people.reason());
+        [people.actor(), people.second()].map(|who| Self::typed(who, action, subject, &reason, outcome))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`settings`] | operators and what is asked outside, as the treasury file says them, held against the rows |
 //! | [`read`] | one operator as it stands now; all of them for people |
-//! | [`log`] | what was done and what was refused, which nobody changes |
+//! | [`log`] | what was done and what was refused over HTTP and at the command line, which nobody changes |
 //!
 //! | | |
 //! |---|---|

@@ -9,6 +9,7 @@ use crate::db::{Db, Tx};
 use crate::entry::ChainId;
 use crate::entry::findings::{Finding, FindingKind, add_findings, add_resolved};
 use crate::error::StoreError;
+use crate::operator::log::{DONE, NewLogLine, write};
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, fetch_rows};
 use crate::transact;
 
@@ -158,7 +159,8 @@ impl Db {
         transact!(self, tx => stop(tx, lane, why, at).await)
     }
 
-    /// Two people let the lane send again, and its group if that was stopped. What was used of its nonces up to now is explained by them. False: it was not stopped.
+    /// Two people let the lane send again, and its group if that was stopped. What was used of its nonces up to now is explained by them. Each has a
+    /// line in the log of operators, also if there was nothing to do. False: it was not stopped.
     pub async fn resume_lane(&self, lane: LaneId, people: &Approval, at: Timestamp) -> Result<bool, StoreError> {
         transact!(self, tx => {
             fetch_all!(tx, LOCK_LANES => (i64,), lane_ids(&[lane]))?;
@@ -167,6 +169,8 @@ impl Db {
             };
             let group = execute!(tx, RESUME_GROUP, lane.0, at.micros())? == 1;
             let resumed = execute!(tx, RESUME_LANE, lane.0, at.micros())? == 1 || group;
+            let outcome = if resumed { DONE } else { "LANE_NOT_STOPPED" };
+            write(tx, &NewLogLine::by_two(people, "resume", &address, "", outcome), at).await?;
             if resumed {
                 execute!(tx, EXPLAIN_LANE, lane.0, at.micros())?;
                 execute!(tx, ASK_AGAIN, lane.0, at.micros())?;

@@ -17,7 +17,7 @@
 //! | | |
 //! |---|---|
 //! | reads | `outbound_*`, wallets and their groups, chains and their coins |
-//! | writes | `outbound_*`, when a wallet was last given a job, and on Bitcoin leases and transactions of its wallet |
+//! | writes | `outbound_*`, when a wallet was last given a job, the log of operators, and on Bitcoin leases and transactions of its wallet |
 //! | may never do | change or remove what was signed; let a job go that may be out; believe a worker that has lost its lane |
 
 pub(crate) mod add;

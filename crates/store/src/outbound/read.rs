@@ -15,6 +15,7 @@ use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::ChainId;
 use crate::error::StoreError;
+use crate::operator::log::{DONE, NewLogLine, write};
 use crate::transact;
 
 /// Which jobs to list. What is left open lets all through.
@@ -68,6 +69,17 @@ pub enum JobReply {
     NeverReplaced,
 }
 
+impl JobReply {
+    /// As the log of operators has it: `done`, or the code of why not.
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Done => DONE,
+            Self::NoSuchJob => "JOB_NOT_FOUND",
+            Self::NotNow(_) | Self::NeverReplaced => "JOB_NOT_NOW",
+        }
+    }
+}
+
 /// What two people say of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobVerdict {
@@ -77,6 +89,17 @@ pub enum JobVerdict {
     Unpaid,
     /// It was not paid, and is tried again.
     Again,
+}
+
+impl JobVerdict {
+    /// As it is typed.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paid => "paid",
+            Self::Unpaid => "unpaid",
+            Self::Again => "again",
+        }
+    }
 }
 
 statements! {
@@ -200,31 +223,13 @@ impl Db {
     }
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
-    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that nodes may have.
+    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that nodes may have. People do it at the command line only, and
+    /// the log of operators has a line of it, also of what was refused.
     pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-            // Others share its transaction, which nothing cancels.
-            let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
-            match job.state {
-                JobState::Queued | JobState::FailedRetryable => {
-                    give_up(tx, &job, format!("given up by {by}"), at).await?;
-                    Ok(JobReply::Done)
-                }
-                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => {
-                    Ok(JobReply::NotNow(job.state))
-                }
-                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
-                    execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
-                    Ok(JobReply::Done)
-                }
-                JobState::Picked
-                | JobState::BuildingTx
-                | JobState::Confirming
-                | JobState::Confirmed
-                | JobState::FailedFinal => Ok(JobReply::NotNow(job.state)),
-            }
+            let reply = cancel(tx, id, by, at).await?;
+            write(tx, &[NewLogLine::typed(by, "cancel", &id, "", reply.outcome())], at).await?;
+            Ok(reply)
         })
     }
 
@@ -263,7 +268,7 @@ impl Db {
     }
 
     /// Two people say what the chain does not: what became of a job whose slot has ended without saying so, or that the signer says it has
-    /// signed for in a time that this database does not know.
+    /// signed for in a time that this database does not know. Each has a line in the log of operators, also of what was refused.
     pub async fn judge_job(
         &self,
         id: JobId,
@@ -272,46 +277,81 @@ impl Db {
         at: Timestamp,
     ) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
-            let Some((lane, _)) = lane else { return Ok(JobReply::NoSuchJob) };
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-            let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
-            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool, bool, bool, bool), slot.0)?;
-            let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
-            // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
-            let settled = settled || imported && nowhere;
-            let events = match (job.state, verdict) {
-                (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
-                    return Ok(JobReply::NotNow(job.state));
-                }
-                // Its block has left the chain, and there are no bytes to send again.
-                (JobState::Broadcasting, JobVerdict::Paid) if imported && nowhere => {
-                    vec![JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
-                }
-                (JobState::Broadcasting, JobVerdict::Unpaid) if imported && nowhere => {
-                    vec![JobEvent::Told, JobEvent::PaidNothing, JobEvent::GivenUp]
-                }
-                (JobState::Broadcasted, JobVerdict::Paid) if settled => vec![JobEvent::Mined, JobEvent::Deep],
-                (JobState::Broadcasted, JobVerdict::Unpaid) if settled => vec![JobEvent::PaidNothing, JobEvent::GivenUp],
-                (JobState::Broadcasted, JobVerdict::Again) if settled => vec![JobEvent::PaidNothing],
-                (JobState::Signing, JobVerdict::Paid) if stopped => {
-                    vec![JobEvent::Signed, JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
-                }
-                (JobState::Signing, JobVerdict::Unpaid) if stopped => vec![JobEvent::Never],
-                _ => return Ok(JobReply::NotNow(job.state)),
-            };
-            // What the signer may have signed elsewhere is not this slot's: whoever gives money back must see that it knows more than these rows.
-            let unslotted = !signed && events == [JobEvent::Never];
-            let change = Change::new(id, events, people.to_string());
-            advance(tx, vec![Change { set: Set { unslotted, ..change.set }, ..change }], at).await?;
-            execute!(tx, RAISE_FENCES, lane)?;
-            execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
-            if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
-                release_coins(tx, &[slot]).await?;
-            }
-            Ok(JobReply::Done)
+            let reply = judge(tx, id, verdict, people, at).await?;
+            write(tx, &NewLogLine::by_two(people, "judge", &id, verdict.as_str(), reply.outcome()), at).await?;
+            Ok(reply)
         })
     }
+}
+
+async fn cancel(tx: &mut Tx, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
+    let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+    let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+    // Others share its transaction, which nothing cancels.
+    let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
+    match job.state {
+        JobState::Queued | JobState::FailedRetryable => {
+            give_up(tx, &job, format!("given up by {by}"), at).await?;
+            Ok(JobReply::Done)
+        }
+        JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
+        JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
+            execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
+            Ok(JobReply::Done)
+        }
+        JobState::Picked
+        | JobState::BuildingTx
+        | JobState::Confirming
+        | JobState::Confirmed
+        | JobState::FailedFinal => Ok(JobReply::NotNow(job.state)),
+    }
+}
+
+async fn judge(
+    tx: &mut Tx,
+    id: JobId,
+    verdict: JobVerdict,
+    people: &Approval,
+    at: Timestamp,
+) -> Result<JobReply, StoreError> {
+    let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+    let Some((lane, _)) = lane else { return Ok(JobReply::NoSuchJob) };
+    let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+    let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
+    let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool, bool, bool, bool), slot.0)?;
+    let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
+    // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
+    let settled = settled || imported && nowhere;
+    let events = match (job.state, verdict) {
+        (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
+            return Ok(JobReply::NotNow(job.state));
+        }
+        // Its block has left the chain, and there are no bytes to send again.
+        (JobState::Broadcasting, JobVerdict::Paid) if imported && nowhere => {
+            vec![JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
+        }
+        (JobState::Broadcasting, JobVerdict::Unpaid) if imported && nowhere => {
+            vec![JobEvent::Told, JobEvent::PaidNothing, JobEvent::GivenUp]
+        }
+        (JobState::Broadcasted, JobVerdict::Paid) if settled => vec![JobEvent::Mined, JobEvent::Deep],
+        (JobState::Broadcasted, JobVerdict::Unpaid) if settled => vec![JobEvent::PaidNothing, JobEvent::GivenUp],
+        (JobState::Broadcasted, JobVerdict::Again) if settled => vec![JobEvent::PaidNothing],
+        (JobState::Signing, JobVerdict::Paid) if stopped => {
+            vec![JobEvent::Signed, JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
+        }
+        (JobState::Signing, JobVerdict::Unpaid) if stopped => vec![JobEvent::Never],
+        _ => return Ok(JobReply::NotNow(job.state)),
+    };
+    // What the signer may have signed elsewhere is not this slot's: whoever gives money back must see that it knows more than these rows.
+    let unslotted = !signed && events == [JobEvent::Never];
+    let change = Change::new(id, events, people.to_string());
+    advance(tx, vec![Change { set: Set { unslotted, ..change.set }, ..change }], at).await?;
+    execute!(tx, RAISE_FENCES, lane)?;
+    execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
+    if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
+        release_coins(tx, &[slot]).await?;
+    }
+    Ok(JobReply::Done)
 }
 
 /// Only what rests has no slot, so that nothing of it can be out.

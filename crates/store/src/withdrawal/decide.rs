@@ -15,6 +15,7 @@ use super::signed::{SignedRounds, SignerWord, rounds};
 use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
+use crate::operator::log::{DONE, NewLogLine, write};
 use crate::transact;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,18 @@ pub enum DecisionReply {
     NothingToJudge,
 }
 
+impl DecisionReply {
+    /// As the log of operators has it: `done`, or the code of why not.
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Done(_) | Self::Before(_) => DONE,
+            Self::NoSuchWithdrawal => "WITHDRAWAL_NOT_FOUND",
+            Self::NotNow(_) | Self::SignerKnowsMore | Self::NothingToJudge => "WITHDRAWAL_NOT_NOW",
+            Self::SignerNotAsked => "SIGNER_UNAVAILABLE",
+        }
+    }
+}
+
 /// What two people say of one that the signer has signed in a time that this database does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithdrawalVerdict {
@@ -57,6 +70,17 @@ pub enum WithdrawalVerdict {
     Unpaid,
     /// The same of one that another program may have paid and that our signer has signed too: the people have looked at both.
     UnpaidAnywhere,
+}
+
+impl WithdrawalVerdict {
+    /// As it is typed.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paid => "paid",
+            Self::Unpaid => "unpaid",
+            Self::UnpaidAnywhere => "unpaid-anywhere",
+        }
+    }
 }
 
 /// What is to be said of one, as the machine takes it.
@@ -106,7 +130,8 @@ impl Db {
     }
 
     /// Two people say of these whether they were paid in the time that this database does not know. Of others there is nothing to say. One that is
-    /// completed they judge only when its chain took its payment back for good: it is not given back by itself while the signer knows more.
+    /// completed they judge only when its chain took its payment back for good: it is not given back by itself while the signer knows more. People judge at
+    /// the command line only; each of the two has a line in the log of operators, also of what was refused.
     pub async fn judge_withdrawals(
         &self,
         verdicts: &[(WithdrawalId, WithdrawalVerdict)],
@@ -127,7 +152,18 @@ impl Db {
             Said { id: *id, user: None, event, actor, reason: reason.to_owned(), judged, of_both }
         };
         let said: Vec<Said> = verdicts.iter().map(judge).collect();
-        self.say(&said, signed, at).await
+        if !fits(&said)? {
+            return Ok(Vec::new());
+        }
+        transact!(self, tx => {
+            let replies = decide(tx, &said, signed, at).await?;
+            let of_one = |((id, verdict), reply): (&(WithdrawalId, WithdrawalVerdict), &DecisionReply)| {
+                NewLogLine::by_two(people, "judge", id, verdict.as_str(), reply.outcome())
+            };
+            let lines: Vec<NewLogLine> = verdicts.iter().zip(&replies).flat_map(of_one).collect();
+            write(tx, &lines, at).await?;
+            Ok(replies)
+        })
     }
 
     /// The time of these is over before there was a job for them. Those of which it is not are left as they are.
@@ -151,13 +187,19 @@ impl Db {
     }
 
     async fn say(&self, said: &[Said], signed: &SignedRounds, at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
-        if said.is_empty() {
+        if !fits(said)? {
             return Ok(Vec::new());
         }
-        if said.len() > MOST {
-            return Err(StoreError::BatchTooLarge { count: said.len(), most: MOST });
-        }
         transact!(self, tx => decide(tx, said, signed, at).await)
+    }
+}
+
+/// Whether there is anything to say; refused if it is too much for one batch.
+const fn fits(said: &[Said]) -> Result<bool, StoreError> {
+    match said.len() {
+        0 => Ok(false),
+        count if count > MOST => Err(StoreError::BatchTooLarge { count, most: MOST }),
+        _ => Ok(true),
     }
 }
 

@@ -26,7 +26,7 @@
 //! | | |
 //! |---|---|
 //! | reads | `withdrawal_*`, accounts, deposits that are not final, wallets, the states of outbound jobs |
-//! | writes | `withdrawal_*`, movements and balances, new outbound jobs |
+//! | writes | `withdrawal_*`, movements and balances, new outbound jobs, the log of operators |
 //! | may never do | change a job; give back what a job may still pay; change or remove an event or a verdict |
 //!
 //! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.

@@ -13,7 +13,7 @@ use super::signed::SignedRounds;
 use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::operator::log::{Door, NewLogLine, write};
+use crate::operator::log::{DONE, Door, NewLogLine, write};
 use crate::operator::read::{OperatorRow, lock as lock_operator};
 use crate::outbound::read::{JobReply, retry};
 use crate::transact;
@@ -78,9 +78,6 @@ impl OperatorReply {
         }
     }
 }
-
-/// The outcome of what was done.
-pub const DONE: &str = "done";
 
 impl OperatorWish {
     pub const fn action(&self) -> OperatorAction {

@@ -11,6 +11,7 @@ use store::testing::{NOW, on};
 use store::{Db, Engine, db_test};
 
 use crate::books::*;
+use crate::operators::typed;
 use crate::support::*;
 
 use DepositState::*;
@@ -338,6 +339,15 @@ db_test! {
         assert_eq!(db.assign_deposit(&other, NOW).await.unwrap(), Assigned::NotUnattributed(Credited));
         assert_eq!(db.assign_deposit(&Assignment { deposit: 99, ..wanted }, NOW).await.unwrap(), Assigned::NoSuchDeposit);
         assert_eq!((books.has(8, "USDT").await.0, books.house("suspense", "USDT").await), (4_000, 999));
+        let deposit = format!("dp-{}", rows[1].id);
+        assert_eq!(typed(db).await, [
+            format!("ann assign {deposit} done: user 8: it came with a letter"), format!("bob assign {deposit} done: user 8: it came with a letter"),
+            format!("ann assign {deposit} done: user 8: it came with a letter"), format!("bob assign {deposit} done: user 8: it came with a letter"),
+            format!("ann assign {deposit} DEPOSIT_NOT_ASSIGNABLE: user 7: it came with a letter"),
+            format!("bob assign {deposit} DEPOSIT_NOT_ASSIGNABLE: user 7: it came with a letter"),
+            "ann assign dp-99 DEPOSIT_NOT_FOUND: user 8: it came with a letter".to_owned(),
+            "bob assign dp-99 DEPOSIT_NOT_FOUND: user 8: it came with a letter".to_owned(),
+        ]);
         assert_clean(db).await;
         // And gone with its block: the user gives it back.
         books.back_to(0).await;

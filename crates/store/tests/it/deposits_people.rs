@@ -14,6 +14,7 @@ use store::testing::{NOW, on};
 use store::{Db, Engine, db_test};
 
 use crate::books::{Books, UNIT, hash, later, spend_of_user, user};
+use crate::operators::typed;
 use crate::support::*;
 
 fn people() -> Approval {
@@ -264,6 +265,8 @@ db_test! {
         assert_eq!(books.has(7, "USDT").await.0, 4_000);
         let newest = books.deposits().await.last().unwrap().id;
         assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), Collected::RepaidBy(newest));
+        let (lines, done) = (typed(db).await, format!(" collect dp-{id} done: "));
+        assert_eq!((lines.len(), lines.iter().filter(|line| line.contains(&done)).count()), (10, 2), "{lines:#?}");
         assert_clean(db).await;
     }
 }

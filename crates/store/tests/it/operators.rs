@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::Timestamp;
 use domain::operator::{OperatorName, OperatorRole};
+use domain::outbound::JobState;
 use domain::withdrawal::{WithdrawalPolicy, WithdrawalState};
 use serde_json::json;
 use store::catalog::{Catalog, CatalogError, Change};
@@ -11,11 +12,14 @@ use store::grants::DatabaseRole;
 use store::operator::{
     CheckSetting, Door, LogFilter, NewLogLine, OperatorKey, OperatorSetting, PasskeyPlace, PeopleSettings,
 };
+use store::outbound::JobId;
+use store::outbound::read::{JobReply, JobVerdict};
 use store::testing::NOW;
 use store::withdrawal::waiting::WaitingFilter;
 use store::withdrawal::{
     ApprovalDeed, ApprovalReply, BadTravelRule, CheckHeard, CheckState, CheckVerdict, ChecksKept, CreatedWithdrawal,
-    Enqueued, NewWithdrawal, OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule, WithdrawalApproved,
+    DecisionReply, Enqueued, NewWithdrawal, OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule,
+    WithdrawalApproved, WithdrawalVerdict,
 };
 use store::{Db, Engine, db_test};
 
@@ -84,6 +88,10 @@ async fn operate(db: &Db, who: &str, number: i64, wish: OperatorWish) -> Operato
     db.operate(&deed(who, number, wish), &nothing(&[number]), NOW).await.unwrap()
 }
 
+async fn cancel_with(db: &Db, number: i64, signed: &SignedRounds) -> DecisionReply {
+    db.cancel_withdrawals(&[(user(1), id(number))], signed, NOW).await.unwrap().remove(0)
+}
+
 async fn approve_with(db: &Db, who: &str, key: &str, number: i64) -> ApprovalReply {
     let deed =
         ApprovalDeed { operator: name(who), door: Door::Http, request_id: "req".to_owned(), withdrawal: id(number) };
@@ -120,6 +128,16 @@ async fn log(db: &Db) -> Vec<String> {
     lines
         .iter()
         .map(|line| format!("{} {} {} {}", line.line.operator, line.line.action, line.line.subject, line.line.outcome))
+        .collect()
+}
+
+/// What was done at the command line, with the reasons.
+pub async fn typed(db: &Db) -> Vec<String> {
+    let mut lines = db.operator_log(&LogFilter::default(), i64::MAX, 1_000).await.unwrap();
+    lines.reverse();
+    let lines = lines.into_iter().map(|line| line.line).filter(|line| line.door == Door::CommandLine);
+    lines
+        .map(|line| format!("{} {} {} {}: {}", line.operator, line.action, line.subject, line.outcome, line.reason))
         .collect()
 }
 
@@ -267,6 +285,66 @@ db_test! {
             "eve review wr-2 WITHDRAWAL_NOT_NOW", "eve reject wr-3 SIGNER_UNAVAILABLE", "eve assign wr-3 done",
             "eve assign wr-3 OPERATOR_NOT_FOUND", "eve assign wr-3 done", "eve reject wr-4 UNAUTHORIZED",
         ]);
+    }
+
+    /// Nobody here is a registered operator: at the command line a person is whoever the caller says. With the rights of the role that types it.
+    async fn what_is_said_at_the_command_line_is_written_down_too(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 100)).await;
+        taken(db, &desk.ask(2, 100)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 2).await else { panic!("queued") };
+        let more = SignedRounds::of([(id(1), Some(1))]);
+        assert_eq!(cancel_with(db, 1, &more).await, DecisionReply::SignerKnowsMore);
+        if db.engine() == Engine::Postgres {
+            db.with_roles().await;
+        }
+        let typing = db.of(DatabaseRole::Operator);
+        let people = domain::Approval::new("Zoe@desk", "yan", "read on the chain").unwrap();
+        let judge = async |signed: &SignedRounds| {
+            let verdict = [(id(1), WithdrawalVerdict::Unpaid)];
+            typing.judge_withdrawals(&verdict, &people, signed, NOW).await.unwrap().remove(0)
+        };
+        assert_eq!(judge(&SignedRounds::default()).await, DecisionReply::SignerNotAsked);
+        assert!(matches!(judge(&more).await, DecisionReply::Done(row) if row.state == WithdrawalState::Failed));
+        assert!(matches!(judge(&more).await, DecisionReply::NotNow(WithdrawalState::Failed)));
+        let unsent = typing.judge_job(job, JobVerdict::Paid, &people, NOW).await.unwrap();
+        assert!(matches!(unsent, JobReply::NotNow(_)), "{unsent:?}");
+        assert_eq!(typing.cancel_job(job, " zoe ", NOW).await.unwrap(), JobReply::Done);
+        // Whatever is typed as a name finds room.
+        let again = typing.cancel_job(job, &"z".repeat(500), NOW).await.unwrap();
+        assert_eq!(again, JobReply::NotNow(JobState::FailedFinal));
+        assert_eq!(typing.cancel_job(JobId::new(4_711).unwrap(), "", NOW).await.unwrap(), JobReply::NoSuchJob);
+        let long = "z".repeat(64);
+        assert_eq!(typed(db).await, [
+            "Zoe@desk judge wr-1 SIGNER_UNAVAILABLE: unpaid: read on the chain".to_owned(),
+            "yan judge wr-1 SIGNER_UNAVAILABLE: unpaid: read on the chain".to_owned(),
+            "Zoe@desk judge wr-1 done: unpaid: read on the chain".to_owned(),
+            "yan judge wr-1 done: unpaid: read on the chain".to_owned(),
+            "Zoe@desk judge wr-1 WITHDRAWAL_NOT_NOW: unpaid: read on the chain".to_owned(),
+            "yan judge wr-1 WITHDRAWAL_NOT_NOW: unpaid: read on the chain".to_owned(),
+            format!("Zoe@desk judge {job} JOB_NOT_NOW: paid: read on the chain"),
+            format!("yan judge {job} JOB_NOT_NOW: paid: read on the chain"),
+            format!("zoe cancel {job} done: "),
+            format!("{long} cancel {job} JOB_NOT_NOW: "),
+            "? cancel job-4711 JOB_NOT_FOUND: ".to_owned(),
+        ]);
+    }
+
+    /// The line is in the commit of the change: without it nothing happens.
+    async fn what_cannot_be_written_down_is_not_done(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 100)).await;
+        taken(db, &desk.ask(2, 100)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 2).await else { panic!("queued") };
+        let more = SignedRounds::of([(id(1), Some(1))]);
+        assert_eq!(cancel_with(db, 1, &more).await, DecisionReply::SignerKnowsMore);
+        let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
+        db.by_hand("DROP TABLE operator_log").await.unwrap();
+        let verdict = [(id(1), WithdrawalVerdict::Unpaid)];
+        db.judge_withdrawals(&verdict, &people, &more, NOW).await.unwrap_err();
+        db.cancel_job(job, "ann", NOW).await.unwrap_err();
+        assert_eq!(state(db, 1).await, WithdrawalState::ManualReview);
+        assert_eq!(db.jobs_of_withdrawal(id(2)).await.unwrap(), [(job, JobState::Queued)]);
     }
 
     async fn only_what_rests_is_tried_again(db: TestDb) {

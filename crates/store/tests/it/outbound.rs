@@ -13,6 +13,7 @@ use store::testing::{NOW, TestDb, on};
 use store::wallet::{OperationWallet, Place, WalletGroup, WalletSettings};
 use store::{Engine, db_test};
 
+use crate::operators::typed;
 use crate::support::*;
 
 /// Two hot wallets on a chain.
@@ -261,6 +262,14 @@ db_test! {
         assert_eq!(judged, JobReply::Done);
         let told = db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
         assert!(told.is_empty(), "its slot has ended: {told:?}");
+        // Each of the two people has a line of it, and of what they said of the lane.
+        assert!(db.resume_lane(held[0].lane, &people, NOW).await.unwrap());
+        assert!(!db.resume_lane(held[0].lane, &people, NOW).await.unwrap());
+        assert_eq!(typed(db).await, [
+            "ann judge job-1 done: unpaid: nothing came", "bob judge job-1 done: unpaid: nothing came",
+            "ann resume 0xhot0 done: nothing came", "bob resume 0xhot0 done: nothing came",
+            "ann resume 0xhot0 LANE_NOT_STOPPED: nothing came", "bob resume 0xhot0 LANE_NOT_STOPPED: nothing came",
+        ]);
     }
 
     /// A worker that has read a job before people judged it gives it no slot: it has lost the lane.
