@@ -7,6 +7,8 @@ use store::grants::{DatabaseRole, GrantError, RightsDifference, TABLES, TableRig
 use store::testing::{NOW, TestDb, fresh, on, schema, views};
 use store::{Db, Engine, Options};
 
+use crate::views::{SOURCE_000, SOURCE_001, section};
+
 use DatabaseRole::*;
 
 const ROLES: [DatabaseRole; 13] = DatabaseRole::ALL;
@@ -66,6 +68,10 @@ const DOES_NOT: &[(DatabaseRole, &str, &str)] = &[
     ),
     (Outbound, "Access private keys (stored in Vault)", "SELECT pg_read_file('/etc/passwd')"),
     (Outbound, "Access private keys (stored in Vault)", "COPY outbound_jobs TO PROGRAM 'cat'"),
+    // It has no key, and says of no key that it is a wallet's: what it could sign by itself would pay from nowhere.
+    (Outbound, "Sign transactions locally (uses Signer Service)", "UPDATE wallet_groups SET xpub = 'mine'"),
+    (Outbound, "Sign transactions locally (uses Signer Service)", "INSERT INTO wallet_groups DEFAULT VALUES"),
+    (Outbound, "Sign transactions locally (uses Signer Service)", "UPDATE outbound_lanes SET wallet_group_id = 1"),
     (Outbound, "Override rule decisions", "UPDATE gas_topup_rules SET amount = '1'"),
     (Outbound, "Override rule decisions", "UPDATE outbound_jobs SET amount_raw = '1'"),
     (Outbound, "Override rule decisions", "UPDATE wallet_balances SET needs_gas = FALSE"),
@@ -103,6 +109,43 @@ const DOES_NOT: &[(DatabaseRole, &str, &str)] = &[
     (Operator, "change what holds", "INSERT INTO wallet_groups DEFAULT VALUES"),
     (Monitor, "write", "INSERT INTO chain_findings DEFAULT VALUES"),
 ];
+
+/// Which role is which worker of the sources, and behind which words under which heading it stands what that worker does not do.
+const WORKERS: [(DatabaseRole, &str, &str, &str); 3] = [
+    (Outbound, SOURCE_000, "Withdrawal Worker (TRON/BSC)", "**Does NOT:**"),
+    (Confirm, SOURCE_000, "Withdrawal Confirmation Worker", "**Does NOT:**"),
+    (Outbound, SOURCE_001, "What Gas Top-Up Workers CANNOT Do", "CANNOT Do"),
+];
+
+/// A line without what is drawn before its words.
+fn words(line: &str) -> &str {
+    line.trim_start_matches(|one: char| !one.is_ascii_alphabetic()).trim_end()
+}
+
+#[test]
+fn whatever_the_sources_say_that_a_worker_does_not_do_is_tried() {
+    for (role, source, heading, mark) in WORKERS {
+        let (_, list) = section(source, heading).split_once(mark).expect(heading);
+        let lines: Vec<&str> = list.lines().filter(|line| line.starts_with("- ")).map(words).collect();
+        assert!(lines.len() >= 3, "{heading}: {lines:?}");
+        for line in lines {
+            let tried = DOES_NOT.iter().any(|(who, said, _)| *who == role && *said == line);
+            assert!(tried, "{} does NOT {line}: no statement tries it", role.name());
+        }
+    }
+    // No source says it elsewhere. The first is held against the schema (`schema`), the fourth is a decision of the rules (`custody`).
+    let says = |line: &&str| ["does not", "cannot"].iter().any(|word| line.to_lowercase().contains(word));
+    let said: Vec<&str> =
+        [SOURCE_000, SOURCE_001].iter().flat_map(|text| text.lines()).filter(says).map(words).collect();
+    let known = [
+        "What This Table Does NOT Contain",
+        "Does NOT:**",
+        "Does NOT:**",
+        "Does NOT queue consolidation (gas blocks it)",
+        "What Gas Top-Up Workers CANNOT Do",
+    ];
+    assert_eq!(said, known);
+}
 
 #[test]
 fn postgres_the_server_refuses_what_the_sources_say_that_a_role_does_not_do() {
@@ -147,6 +190,14 @@ const HISTORY: &[&str] = &[
     "schema_migrations",
 ];
 
+/// What is history but for these columns, which say what became of it.
+const MARKED: [(&str, &[&str]); 2] = [
+    // A signature that the signer took for a bad one is not sent again.
+    ("outbound_approvals", &["refused"]),
+    // Its block has left the chain; the ledger has booked it.
+    ("chain_entries", &["alive", "posting"]),
+];
+
 /// Of these a role may remove rows: leases that ended, and blocks that the chain has left. They are no history.
 const PASSING: &[&str] =
     &["chain_blocks", "blocks", "utxo_leases", "utxo_claims", "transaction_labels", "address_labels"];
@@ -160,6 +211,13 @@ fn nobody_may_change_or_remove_history() {
             }
             assert!(!rights.remove || PASSING.contains(&table), "{} removes from {table}", role.name());
         }
+    }
+    for (table, marks) in MARKED {
+        let all = ROLES.map(|role| rights_of(role).remove(table).unwrap_or_default());
+        let changed: BTreeSet<&str> = all.iter().flat_map(|rights| rights.change.iter().copied()).collect();
+        let marks: BTreeSet<&str> = marks.iter().copied().collect();
+        assert_eq!(changed, marks, "{table}");
+        assert!(all.iter().all(|rights| !rights.remove), "{table}");
     }
     // A table of events that comes later is history too.
     for table in TABLES.iter().filter(|table| table.ends_with("_events") || table.ends_with("_log")) {

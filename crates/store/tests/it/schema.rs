@@ -4,10 +4,41 @@ use store::migrate::{GUARDS, Guard};
 use store::testing::{NOW, fresh, newest_version, prepare_every_statement, schema};
 use store::{Engine, StoreError, db_test};
 
+use crate::views::{SOURCE_000, section};
+
+/// What the source says that a request does not have, and the words that a column of it would have in its name.
+const NOT_IN_A_REQUEST: [(&str, &[&str]); 6] = [
+    ("Transaction hash (until final)", &["hash", "tx", "transaction"]),
+    ("Gas details", &["gas", "nonce", "price", "used"]),
+    ("Retry logic", &["retry", "retries", "tries", "attempt", "attempts", "due", "scheduled"]),
+    ("Worker state", &["worker", "locked", "lock", "lease", "fence", "processed"]),
+    ("Hot wallet selection", &["wallet", "hot", "lane", "slot", "from"]),
+    ("Error messages from blockchain", &["error", "errors", "message", "reason"]),
+];
+
+/// Which group of keys pays stands in the digest that people sign before there is a job. Which wallet of it does is chosen with the job.
+const NAMES_A_GROUP: &str = "wallet_group";
+
 db_test! {
     async fn every_statement_prepares(db: TestDb) {
         let count = prepare_every_statement(db).await.unwrap();
         assert!(count > 40, "only {count} statements were found");
+    }
+
+    /// The hash is not even there when it is final: a chain may take a block back (ADR 17).
+    async fn a_request_has_nothing_of_how_it_is_paid(db: TestDb) {
+        let list = section(SOURCE_000, "What This Table Does NOT Contain");
+        let said: Vec<&str> = list.lines().filter_map(|line| Some(line.strip_prefix("❌ ")?.trim_end())).collect();
+        assert_eq!(said, NOT_IN_A_REQUEST.map(|(line, _)| line));
+        let columns: Vec<String> = schema(db).await.into_iter()
+            .filter(|(table, ..)| table == "withdrawal_requests").map(|(_, column, ..)| column).collect();
+        assert!(columns.len() > 10 && columns.iter().any(|column| column == NAMES_A_GROUP), "{columns:?}");
+        for column in columns.iter().filter(|column| *column != NAMES_A_GROUP) {
+            for (line, words) in NOT_IN_A_REQUEST {
+                let has = column.split('_').find(|word| words.contains(word));
+                assert_eq!(has, None, "{column}: {line}");
+            }
+        }
     }
 
     async fn migrating_again_does_nothing(db: TestDb) {

@@ -12,7 +12,7 @@ use store::{Engine, db_test};
 use crate::support::*;
 
 pub const SOURCE_000: &str = include_str!("sources/000.txt");
-const SOURCE_001: &str = include_str!("sources/001.txt");
+pub const SOURCE_001: &str = include_str!("sources/001.txt");
 
 /// What whoever asks in the sources' words sets first: tables of ours have the names of some of their views.
 const SOURCES_FIRST: &str = "SET search_path = sources, public";
