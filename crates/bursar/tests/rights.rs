@@ -50,6 +50,24 @@ fn configured(listen: &str) -> tempfile::TempDir {
     folder
 }
 
+/// How `bursar grants` ends: its exit code, what it prints, and the code of the error if there is one.
+fn grants(folder: &Path, url: &str, prefix: &str, arguments: &[&str]) -> (Option<i32>, Value, Option<String>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(folder).env("BURSAR_DATABASE_URL", url).args(["grants", "--json", "--prefix", prefix]);
+    let output = command.args(arguments).output().expect("bursar runs");
+    let body = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let error: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap_or_default();
+    (output.status.code(), body, error["error"]["code"].as_str().map(ToOwned::to_owned))
+}
+
+fn count(body: &Value, list: &str) -> usize {
+    body[list].as_array().unwrap_or_else(|| panic!("no {list}: {body}")).len()
+}
+
 async fn by_hand(db: &TestDb, text: &str) {
     db.by_hand(text).await.unwrap_or_else(|error| panic!("{text}: {error}"));
 }
@@ -83,5 +101,54 @@ fn postgres_a_role_with_other_rights_does_not_start() {
                 by_hand(db, &format!("GRANT SELECT ON chains TO {login}")).await;
             }
         }
+    });
+}
+
+#[test]
+fn postgres_grants_are_applied_once_and_a_right_too_many_is_found() {
+    on(Engine::Postgres, async |db| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let prefix = db.prefix();
+        let run = |arguments: &[&str]| grants(folder.path(), &db.url, &prefix, arguments);
+        // There are no roles yet. What is printed makes nothing.
+        let (exit, body, _) = run(&[]);
+        assert!(exit == Some(0) && count(&body, "statements") > 50, "{exit:?}: {body}");
+        let (exit, body, code) = run(&["--check"]);
+        assert_eq!((exit, code.as_deref()), (Some(1), Some("RIGHTS_MISSING")), "{body}");
+        assert_eq!(count(&body, "differences"), DatabaseRole::ALL.len(), "{body}");
+        let (exit, body, _) = run(&["--apply"]);
+        assert!(exit == Some(0) && count(&body, "statements") > 50, "{exit:?}: {body}");
+        // From here on the test takes the roles away when it ends.
+        db.with_roles().await;
+        let clean = |(exit, body, code): (Option<i32>, Value, Option<String>)| {
+            assert_eq!((exit, code), (Some(0), None), "{body}");
+            assert_eq!(count(&body, "differences"), 0, "{body}");
+            body
+        };
+        assert_eq!(count(&clean(run(&["--apply"])), "statements"), 0, "once is enough");
+        clean(run(&["--check"]));
+        let login = DatabaseRole::Confirm.login(&prefix);
+        by_hand(db, &format!("GRANT DELETE ON movements TO {login}")).await;
+        let (exit, body, code) = run(&["--check"]);
+        assert_eq!((exit, code.as_deref()), (Some(1), Some("RIGHTS_TOO_MANY")), "{body}");
+        let found = &body["differences"][0];
+        assert_eq!((count(&body, "differences"), &found["role"]), (1, &Value::from("confirm")), "{body}");
+        assert_eq!(
+            (&found["too_much"], &found["says"]),
+            (&Value::Bool(true), &Value::from("it may remove from movements"))
+        );
+        // A right that is missing beside it does not hide it.
+        by_hand(db, &format!("REVOKE SELECT ON chains FROM {login}")).await;
+        let (exit, body, code) = run(&["--check"]);
+        assert_eq!(
+            (exit, code.as_deref(), count(&body, "differences")),
+            (Some(1), Some("RIGHTS_TOO_MANY"), 2),
+            "{body}"
+        );
+        let (exit, body, _) = run(&["--apply"]);
+        assert!(exit == Some(0) && count(&body, "differences") == 2, "{exit:?}: {body}");
+        clean(run(&["--check"]));
+        let (exit, _, code) = grants(folder.path(), &db.url, "9a", &["--apply"]);
+        assert_eq!((exit, code.as_deref()), (Some(2), Some("BAD_USAGE")), "no role begins with a digit");
     });
 }
