@@ -116,22 +116,6 @@ impl JobState {
         }
     }
 
-    /// Whether its coins are reserved: it has not paid, and may.
-    pub const fn reserves(self) -> bool {
-        match self {
-            Self::Queued
-            | Self::Picked
-            | Self::BuildingTx
-            | Self::Signing
-            | Self::Broadcasting
-            | Self::Broadcasted
-            | Self::Confirming
-            | Self::FailedRetryable => true,
-            // What is confirmed is in the chain's own balance by now.
-            Self::Confirmed | Self::FailedFinal => false,
-        }
-    }
-
     /// Each pair is decided here, and nowhere else.
     pub const fn next(self, event: JobEvent) -> Result<Self, Illegal> {
         use JobEvent::{
@@ -290,13 +274,6 @@ mod tests {
             }
             let ends = reached.contains(&JobState::Confirmed) || reached.contains(&JobState::FailedFinal);
             assert!(ends, "{from} is stranded");
-        }
-    }
-
-    #[test]
-    fn coins_are_reserved_until_they_are_paid_or_never_will_be() {
-        for state in JobState::ALL {
-            assert!(state.reserves() || matches!(state, JobState::Confirmed | JobState::FailedFinal), "{state}");
         }
     }
 
