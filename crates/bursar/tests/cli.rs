@@ -87,8 +87,9 @@ fn the_demo_ends_with_balanced_books() {
     assert_eq!(body["audit"]["clean"], true);
     // The debug build beside eight workers: each customer trades at least once or so.
     assert!(body["transfers"]["committed"].as_u64() > Some(16), "{body}");
-    assert!(body["faults"]["server_killed"].as_u64() > Some(0), "{body}");
-    assert!(body["faults"]["wire_held"].as_u64() > Some(0), "{body}");
+    for fault in ["server_killed", "worker_killed", "wire_held"] {
+        assert!(body["faults"][fault].as_u64() > Some(0), "{fault}: {body}");
+    }
     assert_eq!([&body["lost"], &body["doubled"], &body["stranded"]], [0, 0, 0], "{body}");
     assert_eq!(body["balances"]["USDT"]["sum"], "0.000000");
     let deposits = &body["deposits"];
@@ -106,6 +107,36 @@ fn the_demo_ends_with_balanced_books() {
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
     assert_eq!(again["checks"].as_array().map(Vec::len), Some(21), "the spot engine is compared too: {again}");
+}
+
+/// A person at the command line need be no operator. What was refused stands in the log as well; what was never understood does not.
+#[test]
+fn what_is_tried_at_the_command_line_is_in_the_log_of_operators() {
+    let shell = Shell::with_treasury();
+    assert_eq!(shell.json(&["operator", "log"])["lines"], serde_json::json!([]));
+    let people = ["--actor", "ann", "--second", "bob", "--reason", "case 7"];
+    code("DEPOSIT_NOT_FOUND", 2)(shell.refused(&["deposit", "show", "dp-1"]));
+    code("DEPOSIT_NOT_FOUND", 2)(shell.refused(&["deposit", "show", "one"]));
+    let assign = ["deposit", "assign", "dp-1", "--user", "7"];
+    let alone = ["--actor", "ann", "--second", "Ann", "--reason", "case 7"];
+    code("SECOND_PERSON_MISSING", 2)(shell.refused(&[&assign[..], &alone].concat()));
+    code("DEPOSIT_NOT_FOUND", 2)(shell.refused(&[&assign[..], &people].concat()));
+    code("JOB_NOT_FOUND", 2)(shell.refused(&[&["job", "judge", "job-4711", "again"][..], &people].concat()));
+    code("JOB_NOT_FOUND", 2)(shell.refused(&["job", "cancel", "job-4711", "--actor", "eve"]));
+    let log = shell.json(&["operator", "log"]);
+    let fields = ["door", "operator", "action", "subject", "outcome", "reason"];
+    let line = |line: &Value| fields.map(|field| line[field].as_str().expect(field).to_owned()).join(" ");
+    let lines: Vec<String> = log["lines"].as_array().expect("lines").iter().map(line).collect();
+    let newest_first = [
+        "command_line eve cancel job-4711 JOB_NOT_FOUND ",
+        "command_line bob judge job-4711 JOB_NOT_FOUND again: case 7",
+        "command_line ann judge job-4711 JOB_NOT_FOUND again: case 7",
+        "command_line bob assign dp-1 DEPOSIT_NOT_FOUND user 7: case 7",
+        "command_line ann assign dp-1 DEPOSIT_NOT_FOUND user 7: case 7",
+    ];
+    assert_eq!(lines, newest_first);
+    let of_bob = shell.json(&["operator", "log", "--operator", "bob", "--action", "judge"]);
+    assert_eq!(of_bob["lines"].as_array().map(Vec::len), Some(1), "{of_bob}");
 }
 
 #[test]
