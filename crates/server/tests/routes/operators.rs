@@ -14,6 +14,7 @@ use signer::policy::signed::SigningKey;
 use signer::wire::IntentBody;
 use store::catalog::Catalog;
 use store::db_test;
+use store::grants::DatabaseRole;
 use store::operator::{CheckSetting, LogFilter, OperatorKey, OperatorSetting, PeopleSettings};
 use store::testing::{NOW, TestDb};
 use store::withdrawal::{CheckHeard, CheckVerdict, CreatedWithdrawal, NewWithdrawal, WithdrawalId};
@@ -119,7 +120,9 @@ impl Office {
         Self::with(db, Choice::default()).await
     }
 
+    /// On PostgreSQL the server has the rights of its role and no more.
     async fn with(db: &TestDb, choice: Choice) -> Self {
+        db.with_role(DatabaseRole::Api).await;
         let mut pinned = Pinned::default();
         let xpub = AccountKey::parse(EVM, Family::Evm).unwrap();
         let group = Group { id: "hot".parse().unwrap(), purpose: Purpose::Hot, key: xpub };

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use store::catalog::Catalog;
 use store::db_test;
 use store::entry::ListingId;
+use store::grants::DatabaseRole;
 use store::outbound::{ApprovalSignature, JobId};
 use store::testing::{NOW, TestDb};
 use store::withdrawal::{
@@ -127,8 +128,9 @@ fn group(name: &str, family: &str, xpub: &str, purpose: Purpose) -> Group {
     Group { id: name.parse().unwrap(), purpose, key }
 }
 
-/// A hot wallet on bsc; users have addresses on bitcoin.
+/// A hot wallet on bsc and one on TRON; users have addresses on bitcoin. On PostgreSQL the server has the rights of its role and no more.
 pub async fn with(db: &TestDb, choice: Choice) -> Server {
+    db.with_role(DatabaseRole::Api).await;
     let mut pinned = Pinned::default();
     pinned.add_group(group("hot-evm", "evm", EVM, Purpose::Hot), true).unwrap();
     pinned.add_group(group("users-btc", "bitcoin", BITCOIN, Purpose::Deposit), true).unwrap();
