@@ -355,19 +355,22 @@ db_test! {
     /// The gate has not read the change yet; the store reads asset and chain with the policy.
     async fn what_was_suspended_a_moment_ago_is_refused(db: TestDb) {
         let server = start(db).await;
-        let with = async |change: &dyn Fn(&mut Catalog)| {
-            let mut catalog = treasury();
-            change(&mut catalog);
-            db.apply_catalog(&catalog, &AUTHOR, NOW).await.unwrap();
-        };
-        with(&|catalog| catalog.assets.get_mut(&"USDT".parse().unwrap()).unwrap().status = Availability::Suspended).await;
-        refuses(&server, "the asset", 1, ask("x", json!({})), 422, "ASSET_SUSPENDED").await;
-        let there: (domain::Symbol, domain::ChainName) = ("USDT".parse().unwrap(), "bsc".parse().unwrap());
-        with(&|catalog| catalog.listings.get_mut(&there).unwrap().status = Availability::Suspended).await;
-        refuses(&server, "the asset on this chain", 1, ask("x", json!({})), 422, "ASSET_SUSPENDED").await;
-        with(&|catalog| catalog.chains.get_mut(&there.1).unwrap().status = Availability::Suspended).await;
-        refuses(&server, "the chain", 1, ask("x", json!({})), 422, "CHAIN_SUSPENDED").await;
-        with(&|_| ()).await;
+        type Suspend = fn(&mut Catalog);
+        let table: [(&str, Suspend, &str); 3] = [
+            ("the asset", |all| all.assets.get_mut(&"USDT".parse().unwrap()).unwrap().status = Availability::Suspended, "ASSET_SUSPENDED"),
+            ("the asset on this chain", |all| {
+                let here = |one: &&mut Listing| one.asset.as_str() == "USDT" && one.chain.as_str() == "bsc";
+                all.listings.values_mut().find(here).unwrap().status = Availability::Suspended;
+            }, "ASSET_SUSPENDED"),
+            ("the chain", |all| all.chains.get_mut(&"bsc".parse().unwrap()).unwrap().status = Availability::Suspended, "CHAIN_SUSPENDED"),
+        ];
+        for (attack, suspend, code) in table {
+            let mut all = treasury();
+            suspend(&mut all);
+            db.apply_catalog(&all, &AUTHOR, NOW).await.unwrap();
+            refuses(&server, attack, 1, ask("x", json!({})), 422, code).await;
+        }
+        db.apply_catalog(&treasury(), &AUTHOR, NOW).await.unwrap();
         taken(&server, 1, ask("x", json!({}))).await;
     }
 
