@@ -124,7 +124,21 @@ impl TestDb {
         self.roles.set(roles).expect("once");
     }
 
-    /// What [`with_roles`](Self::with_roles) made is the server's, and would stay.
+    /// Makes this role alone, which takes a moment where all of them take a second; on SQLite there is none. From now on [`of`](Self::of) is that
+    /// role for it, and the owner for every other.
+    pub async fn with_role(&self, role: DatabaseRole) {
+        if self.db.engine() == Engine::Sqlite || self.roles.get().is_some() {
+            return;
+        }
+        let prefix = self.prefix();
+        let statements = crate::grants::apply::script_of(role, &prefix).expect("a good prefix");
+        self.by_hand(&statements.join(";\n")).await.expect("a role and its rights");
+        let options = Options { max_connections: 10, ..Options::default() };
+        let db = Db::connect(&self.url_of(&role.login(&prefix)), &options).await.expect("it logs in");
+        self.roles.set(vec![(role, db)]).expect("once");
+    }
+
+    /// What [`with_roles`](Self::with_roles) and [`with_role`](Self::with_role) made is the server's, and would stay.
     async fn without_roles(&self) {
         let Some(roles) = self.roles.get() else { return };
         for (role, db) in roles {

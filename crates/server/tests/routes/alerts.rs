@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::Clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use server::alerts::webhook::Webhook;
 use server::alerts::{Alerts, Intervals, Sink};
 use store::db_test;
+use store::entry::{Finding, FindingKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -205,6 +206,47 @@ db_test! {
         let people = domain::Approval::new("ana", "bo", "mended").unwrap();
         assert!(db.resume_asset(asset, &people, now).await.unwrap());
         assert!(alerts.check().await.iter().all(|alert| alert.code != "TRANSFER_STOPPED"));
+    }
+
+    async fn what_was_found_on_a_chain_is_told_until_somebody_has_seen_to_it(db: TestDb) {
+        let server = crate::withdrawals::start(db).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        assert!(alerts.check().await.is_empty());
+        let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
+        let now = server.clock.now();
+        let find = async |number: usize| {
+            let (subject, detail) = (format!("0x{number:064x}"), "nothing of ours explains it".to_owned());
+            let found = Finding { kind: FindingKind::ForeignSpend, subject, detail };
+            db.add_finding_once(chain.id, &found, now).await.unwrap();
+        };
+        find(1).await;
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!((told.len(), &told[0]["status"], &told[0]["alerts"][0]["code"]), (1, &"alert".into(), &"CHAIN_FINDING".into()));
+        assert!(told[0]["alerts"].as_array().unwrap().len() == 1, "{}", told[0]);
+        let open = db.open_findings(0, 100).await.unwrap();
+        assert_eq!(told[0]["alerts"][0]["details"], json!({ "findings": [{
+            "id": open[0].id, "chain": "bsc", "kind": "foreign_spend", "subject": format!("0x{:064x}", 1),
+            "detail": "nothing of ours explains it", "at": now.to_string(),
+        }] }));
+        // More of them are no news before the interval is over; then so many are named, and no more.
+        for number in 2..=25 {
+            find(number).await;
+        }
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0);
+        server.pass(Duration::from_secs(60));
+        alerts.check().await;
+        assert_eq!(hook.told()[0]["alerts"][0]["details"]["findings"].as_array().unwrap().len(), 20);
+        let all: Vec<i64> = db.open_findings(0, 100).await.unwrap().iter().map(|one| one.id).collect();
+        let (last, others) = all.split_last().unwrap();
+        db.resolve_findings(others, "ann", now).await.unwrap().unwrap();
+        let left = alerts.check().await;
+        assert!(left.iter().any(|alert| alert.code == "CHAIN_FINDING"), "one is left: {left:?}");
+        db.resolve_findings(&[*last], "ann", now).await.unwrap().unwrap();
+        assert!(alerts.check().await.is_empty());
+        assert_eq!(hook.told()[0]["status"], "over");
     }
 
     async fn open_and_stuck_transfers_are_gauges(db: TestDb) {

@@ -6,6 +6,7 @@ use custody::wallet::{Pinned, assign};
 use domain::{AssetOnChain, Availability, Chain, ChainKind, Listing, Purpose};
 use serde_json::{Value, json};
 use store::catalog::Catalog;
+use store::grants::DatabaseRole;
 use store::testing::{NOW, TestDb};
 use store::utxo::is_watched;
 use store::{Engine, db_test};
@@ -82,7 +83,9 @@ fn treasury() -> Catalog {
     catalog
 }
 
+/// On PostgreSQL the server has the rights of its role and no more.
 async fn start(db: &TestDb) -> (Server, Arc<Pinned>) {
+    db.with_role(DatabaseRole::Api).await;
     let mut pinned = Pinned::default();
     pinned.add_group(on_evm(), true).unwrap();
     pinned.add_group(on_bitcoin(), true).unwrap();

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use store::catalog::Catalog;
 use store::db_test;
 use store::entry::{BlockRow, EntryKey, FoundEntry, Heard, Passed};
+use store::grants::DatabaseRole;
 use store::testing::{NOW, TestDb};
 
 use crate::support::*;
@@ -56,7 +57,10 @@ fn hash(number: u64) -> Hash {
 /// | 3 | user 1 | WIDE | 3 |
 /// | 4 | nobody | USDT | 4 |
 /// | 5 | user 1 | USDT | 5, not deep enough |
+///
+/// On PostgreSQL the server has the rights of its role and no more.
 pub async fn start(db: &TestDb) -> Server {
+    db.with_role(DatabaseRole::Api).await;
     db.apply_catalog(&treasury(), &AUTHOR, NOW).await.unwrap();
     let server = Server::pinning(db, Choice::default(), Default::default()).await;
     let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();

@@ -14,14 +14,19 @@ use signer::policy::signed::SigningKey;
 use signer::wire::IntentBody;
 use store::catalog::Catalog;
 use store::db_test;
+use store::grants::DatabaseRole;
 use store::operator::{CheckSetting, LogFilter, OperatorKey, OperatorSetting, PeopleSettings};
+use store::outbound::JobId;
 use store::testing::{NOW, TestDb};
-use store::withdrawal::{CheckHeard, CheckVerdict, CreatedWithdrawal, NewWithdrawal, WithdrawalId};
+use store::withdrawal::{
+    CheckHeard, CheckVerdict, CreatedWithdrawal, Enqueue, Enqueued, NewWithdrawal, SignedRounds, WithdrawalId,
+};
 use tx::{AccountKey, Family, Group};
 
 use crate::support::*;
 
 const PATH: &str = "/api/v1/operator/withdrawals";
+const OWN: &str = "/api/v1/withdrawals";
 /// Of BIP-39's published words "abandon … about": m/44'/60'/0'.
 const EVM: &str =
     "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsBngh5GFZaM6si3yZdUsT8ddYM3PwnATt";
@@ -119,7 +124,9 @@ impl Office {
         Self::with(db, Choice::default()).await
     }
 
+    /// On PostgreSQL the server has the rights of its role and no more.
     async fn with(db: &TestDb, choice: Choice) -> Self {
+        db.with_role(DatabaseRole::Api).await;
         let mut pinned = Pinned::default();
         let xpub = AccountKey::parse(EVM, Family::Evm).unwrap();
         let group = Group { id: "hot".parse().unwrap(), purpose: Purpose::Hot, key: xpub };
@@ -339,29 +346,124 @@ db_test! {
         assert_eq!(office.approve("bob", id).await.json()["state"], "approved");
     }
 
+    /// All three come in over HTTP, on connections of their own. Whichever is first: it ends called off, since nothing is paid yet, and the money
+    /// comes back once.
     async fn two_cancels_and_one_approve_at_once(db: TestDb) {
         let office = Office::open(db).await;
         let one = WithdrawalPolicy { two_above: Amount::from_units(1_000_000), ..policy() };
         db.set_withdrawal_policy(office.listing, &one, &AUTHOR, NOW).await.unwrap();
-        let mut held = 0;
         for number in 1..=8 {
             let id = office.asked(number).await;
             let digest = office.digest(id).await;
-            let path = format!("{PATH}/{id}/approve");
+            let (calls_off, agrees) = (format!("{OWN}/{id}/cancel"), format!("{PATH}/{id}/approve"));
             let body = office.signature(&digest, "bob-1", "bob");
-            let signed = std::collections::HashMap::from([(id, Some(0))]);
-            let signed = store::withdrawal::SignedRounds::of(signed);
-            let cancel = async || office.server.db.cancel_withdrawals(&[(user(1), id)], &signed, NOW).await.unwrap();
-            let (first, approved, second) = tokio::join!(cancel(), office.post("bob", &path, body), cancel());
-            match office.state(id).await {
-                WithdrawalState::Cancelled => assert!([200, 409].contains(&approved.status), "{approved:?}"),
-                WithdrawalState::Approved => held += 110,
-                other => panic!("{other}: {first:?} {second:?}"),
+            let cancel = || office.server.post(1, &calls_off, "");
+            let approve = office.post("bob", &agrees, body);
+            let (approved, first, second) = match number % 3 {
+                0 => tokio::join!(approve, cancel(), cancel()),
+                1 => {
+                    let (first, approved, second) = tokio::join!(cancel(), approve, cancel());
+                    (approved, first, second)
+                }
+                _ => {
+                    let (first, second, approved) = tokio::join!(cancel(), cancel(), approve);
+                    (approved, first, second)
+                }
+            };
+            for told in [&first, &second] {
+                assert_eq!((told.status, told.code().as_str()), (200, "cancelled"), "{told:?}");
             }
+            assert_eq!(first.json(), second.json(), "both are told the same");
+            match approved.status {
+                200 => assert_eq!(approved.json()["state"], "approved"),
+                _ => refused(&approved, 409, "WITHDRAWAL_NOT_NOW"),
+            }
+            let whole = office.get("fay", format!("{PATH}/{id}")).await.json();
+            let steps: Vec<&str> = whole["history"].as_array().unwrap().iter().map(|step| step["state"].as_str().unwrap()).collect();
+            let expected: &[&str] =
+                if approved.status == 200 { &["pending", "approved", "cancelled"] } else { &["pending", "cancelled"] };
+            assert_eq!(steps, expected, "one of the cancels ended it, and the other found it ended");
+            let (available, frozen, _) = office.server.usdt(1).await;
+            assert_eq!((available, frozen), (FUNDS, 0), "it is given back once");
         }
-        let (available, frozen, _) = office.server.usdt(1).await;
-        assert_eq!((available, frozen), (FUNDS - held, held));
+        assert_eq!(office.log().await.len(), 8, "each approval is written down, whatever came of it");
         assert!(db.audit(|_| ()).await.unwrap().clean());
+    }
+
+    /// Bob has a laptop and a telephone, and is one person.
+    async fn a_second_key_of_the_same_person_does_not_count_twice(db: TestDb) {
+        let office = Office::open(db).await;
+        let mut both = treasury();
+        let bob = both.people.operators.get_mut(&"bob".parse().unwrap()).unwrap();
+        bob.keys.insert("bob-2".to_owned(), OperatorKey { public: signer::digest::hex(&key("bob-two").public()), place: None });
+        db.apply_catalog(&both, &AUTHOR, NOW).await.unwrap();
+        let id = office.asked(1).await;
+        let digest = office.digest(id).await;
+        let sign = async |name: &str, named: &str, by: &str| office.act(name, id, "approve", office.signature(&digest, named, by)).await;
+        refused(&sign("bob", "bob-2", "bob").await, 422, "APPROVAL_BAD");
+        let first = sign("bob", "bob-1", "bob").await.json();
+        assert_eq!((&first["agree"], &first["wanted"], &first["again"]), (&json!(1), &json!(2), &json!(false)));
+        let second = sign("bob", "bob-2", "bob-two").await;
+        assert_eq!(second.status, 200, "{second:?}");
+        let second = second.json();
+        assert_eq!((&second["state"], &second["agree"], &second["again"]), (&json!("pending"), &json!(1), &json!(true)));
+        assert_eq!(office.state(id).await, WithdrawalState::Pending);
+        let whole = office.get("fay", format!("{PATH}/{id}")).await.json();
+        assert_eq!((&whole["agreed"], &whole["waits_for"]), (&json!(1), &json!("1 of 2 people have agreed")));
+        let mut kept: Vec<&str> = whole["approvals"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["bob-1", "bob-2"], "both signatures are kept");
+        assert_eq!(sign("cat", "cat-1", "cat").await.json()["state"], "approved");
+    }
+
+    async fn what_a_customer_says_of_the_destination_is_shown_to_operators(db: TestDb) {
+        let office = Office::open(db).await;
+        let ask = |name: &str, said: &Value| {
+            json!({
+                "client_order_id": name, "asset": "USDT", "chain": "bsc", "address": TO, "amount": "1.00", "max_fee": "0.10",
+                "travel_rule": said,
+            })
+            .to_string()
+        };
+        let said = json!({ "beneficiary": "Ada Lovelace", "place": { "b": 1, "a": "ä" } });
+        let reply = office.server.post(1, OWN, ask("one", &said)).await;
+        assert_eq!(reply.status, 202, "{reply:?}");
+        let id = reply.json()["withdrawal_id"].as_str().unwrap().to_owned();
+        let shown = office.get("fay", format!("{PATH}/{id}")).await.json();
+        assert_eq!(shown["travel_rule"], said, "{shown}");
+        // The same again is the same; with another it is another request.
+        assert_eq!(office.server.post(1, OWN, ask("one", &said)).await.json()["withdrawal_id"], json!(id));
+        refused(&office.server.post(1, OWN, ask("one", &json!({ "beneficiary": "Bob" }))).await, 409, "DUPLICATE_REQUEST");
+        refused(&office.server.post(1, OWN, ask("two", &json!([]))).await, 400, "INVALID_REQUEST");
+        let without = office.asked(1).await;
+        let shown = office.get("fay", format!("{PATH}/{without}")).await.json();
+        assert!(shown.get("travel_rule").is_none(), "nothing was said of this one: {shown}");
+    }
+
+    /// It has no slot, so nothing of it can be out. Who serves may make it due, and no more.
+    async fn a_job_that_rests_is_tried_now(db: TestDb) {
+        let office = Office::open(db).await;
+        let id = office.asked(1).await;
+        for name in ["bob", "cat"] {
+            assert_eq!(office.approve(name, id).await.status, 200);
+        }
+        let why = json!({ "reason": "coins have come" });
+        let reply = office.act("eve", id, "retry", why.clone()).await;
+        refused(&reply, 409, "RETRY_NOT_SAFE");
+        assert!(reply.body.contains("has no job yet"), "{reply:?}");
+        let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
+        let job = JobId::new(id.number() + 1).unwrap();
+        let signed = SignedRounds::of([(id, Some(0))]);
+        let queued = db.enqueue_withdrawals(&chain, &[Enqueue { withdrawal: id, job }], &signed, NOW).await.unwrap().remove(0);
+        assert!(matches!(queued, Enqueued::Queued { .. }), "{queued:?}");
+        db.by_hand("UPDATE outbound_jobs SET due_at = due_at + 1000000000").await.unwrap();
+        let reply = office.act("eve", id, "retry", why).await;
+        assert_eq!((reply.status, reply.code().as_str()), (200, "queued"), "{reply:?}");
+        let due = db.ask("", "SELECT due_at FROM outbound_jobs").await.unwrap();
+        assert_eq!(due, [[Some(NOW.micros().to_string())]]);
+        let whole = office.get("fay", format!("{PATH}/{id}")).await.json();
+        assert_eq!((&whole["job"]["job_id"], &whole["job"]["state"]), (&json!(job.to_string()), &json!("queued")));
+        assert_eq!(whole["transactions"], json!([]), "nothing was signed");
     }
 
     async fn operators_refuse_doubt_assign_and_retry(db: TestDb) {

@@ -26,6 +26,7 @@ use spot::service::Limits;
 use spot::{Core, Disk, Engine};
 use store::Db;
 use store::catalog::{Author, Catalog};
+use store::grants::DatabaseRole;
 use store::ledger::journal::{AccountFilter, list_accounts};
 use store::ledger::{NewAccount, Opened, StatusChange};
 use store::testing::{NOW, TestDb};
@@ -185,6 +186,7 @@ pub struct Server {
     /// Where operators ask.
     pub operations: SocketAddr,
     pub app: Arc<App>,
+    /// As the owner of the tables sees it. The server itself logs in as its role, where the test has made that.
     pub db: Db,
     pub clock: Arc<ManualClock>,
     pub leg: Arc<Valve>,
@@ -212,7 +214,8 @@ impl Server {
 
     /// On a database whose treasury was applied already, with the wallet groups of its file.
     pub async fn pinning(db: &TestDb, choice: Choice, pinned: Arc<Pinned>) -> Self {
-        let assets = Arc::new(Assets::load(db).await.unwrap());
+        let own = db.of(DatabaseRole::Api);
+        let assets = Arc::new(Assets::load(own).await.unwrap());
         let ids: BTreeMap<Symbol, AssetId> =
             assets.all().iter().map(|(id, asset)| (asset.symbol.clone(), *id)).collect();
         let clock = Arc::new(ManualClock::at(NOW));
@@ -229,7 +232,7 @@ impl Server {
         let good_until = NOW.plus_micros(i64::try_from(choice.lease.as_micros()).unwrap());
         let maker = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
         let coordinator = Arc::new(Coordinator::new(
-            db.db.clone(),
+            own.clone(),
             Arc::clone(&leg) as Arc<dyn Leg>,
             Arc::clone(&shared),
             Arc::new(maker),
@@ -244,7 +247,7 @@ impl Server {
                 &coordinator,
                 WithdrawalIntakeSettings { patience, pauses: choice.pauses, ..WithdrawalIntakeSettings::default() },
             ),
-            coins: Arc::new(Coins::load(db).await.unwrap()),
+            coins: Arc::new(Coins::load(own).await.unwrap()),
             intake: Intake::open(
                 coordinator,
                 IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },

@@ -9,6 +9,7 @@ use domain::transfer::ClientOrderId;
 use server::withdrawal_intake::{WithdrawalIntake, WithdrawalIntakeError, WithdrawalIntakeSettings, WithdrawalOrder};
 use store::db_test;
 use store::faults::{Faults, Point, Strike, simulated};
+use store::grants::DatabaseRole;
 use store::testing::{NOW, TestDb};
 use store::withdrawal::{CreatedWithdrawal, WithdrawalFilter};
 use store::{Db, StoreError};
@@ -96,7 +97,7 @@ impl Bench {
         let gate = watch::Sender::new(true);
         let (troubles, commits, arrived) = (troubles.to_vec(), AtomicUsize::new(0), Semaphore::new(0));
         let ground = Arc::new(Ground { troubles, commits, gate, arrived });
-        let struck: Db = server.db.with_faults(Arc::new(Struck(Arc::clone(&ground))));
+        let struck: Db = db.of(DatabaseRole::Api).with_faults(Arc::new(Struck(Arc::clone(&ground))));
         let clock = Arc::clone(&server.app.clock);
         let good_until = NOW.plus_micros(1_000 * 86_400_000_000);
         let node = domain::id::NodeId::new(2).unwrap();

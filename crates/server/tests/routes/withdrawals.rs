@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use store::catalog::Catalog;
 use store::db_test;
 use store::entry::ListingId;
+use store::grants::DatabaseRole;
 use store::outbound::{ApprovalSignature, JobId};
 use store::testing::{NOW, TestDb};
 use store::withdrawal::{
@@ -29,12 +30,17 @@ const BATCHES: &str = "/api/v1/withdrawals/batch";
 const QUOTE: &str = "/api/v1/withdrawals/quote";
 const LIMITS: &str = "/api/v1/withdrawals/limits";
 const BOOK: &str = "/api/v1/address_book";
-// Of BIP-39's published words "abandon … about": m/44'/60'/0', m/84'/0'/0'.
+// Of BIP-39's published words "abandon … about": m/44'/60'/0', m/44'/195'/0', m/84'/0'/0', m/84'/0'/1'.
 const EVM: &str =
     "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsBngh5GFZaM6si3yZdUsT8ddYM3PwnATt";
+const TRON: &str =
+    "xpub6D1AabNHCupeiLM65ZR9UStMhJ1vCpyV4XbZdyhMZBiJXALQtmn9p42VTQckoHVn8WNqS7dqnJokZHAHcHGoaQgmv8D45oNUKx6DZMNZBCd";
 const BITCOIN: &str =
     "xpub6CatWdiZiodmUeTDp8LT5or8nmbKNcuyvz7WyksVFkKB4RHwCD3XyuvPEbvqAQY3rAPshWcMLoP2fMFMKHPJ4ZeZXYVUhLv1VMrjPC7PW6V";
+const BITCOIN_HOT: &str =
+    "xpub6CatWdiZiodmYVtWLtEQsAg1H9ooS1bmsJUBwQ83FE1Fyk386FWcyicJgEZv3quZSJKA5dh5Lo2PbubMGxCfZtRthV6ST2qquL9w3HSzcUn";
 const TOKEN: &str = "0x55d398326f99059ff775485246999027b3197955";
+const TOKEN_TRON: &str = "TLa2f6VPqDgRE67v1736s7bJ8Ray5wYjU7";
 /// Nobody's.
 pub const FAR: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const FAR_BITCOIN: &str = "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4";
@@ -102,7 +108,7 @@ fn treasury() -> Catalog {
         ("HALTED", "bsc", Some(other('6')), 18, true),
         ("USDT", "closed", Some(TOKEN.to_owned()), 18, true),
         ("BTC", "bitcoin", None, 2, true),
-        ("USDT", "tron", Some("TLa2f6VPqDgRE67v1736s7bJ8Ray5wYjU7".to_owned()), 6, true),
+        ("USDT", "tron", Some(TOKEN_TRON.to_owned()), 6, true),
     ] {
         let precision = Precision::new(2).unwrap();
         let listing = Listing {
@@ -127,13 +133,16 @@ fn group(name: &str, family: &str, xpub: &str, purpose: Purpose) -> Group {
     Group { id: name.parse().unwrap(), purpose, key }
 }
 
-/// A hot wallet on bsc; users have addresses on bitcoin.
+/// A hot wallet on each chain but the closed one; users have addresses on bitcoin. On PostgreSQL the server has the rights of its role and no more.
 pub async fn with(db: &TestDb, choice: Choice) -> Server {
+    db.with_role(DatabaseRole::Api).await;
     let mut pinned = Pinned::default();
-    pinned.add_group(group("hot-evm", "evm", EVM, Purpose::Hot), true).unwrap();
     pinned.add_group(group("users-btc", "bitcoin", BITCOIN, Purpose::Deposit), true).unwrap();
-    let (bsc, hot) = ("bsc".parse().unwrap(), "hot-evm".parse().unwrap());
-    pinned.add_derived((bsc, Family::Evm), WalletRole::Hot, (&hot, 0), true).unwrap();
+    for (chain, hot) in [("bsc", hot_group("evm")), ("tron", hot_group("tron")), ("bitcoin", hot_group("bitcoin"))] {
+        let (family, id) = (hot.family(), hot.id.clone());
+        pinned.add_group(hot, true).unwrap();
+        pinned.add_derived((chain.parse().unwrap(), family), WalletRole::Hot, (&id, 0), true).unwrap();
+    }
     let pinned = Arc::new(pinned);
     db.apply_treasury(&treasury(), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
     Server::pinning(db, choice, pinned).await
@@ -143,12 +152,26 @@ pub async fn start(db: &TestDb) -> Server {
     with(db, Choice::default()).await
 }
 
+fn hot_group(family: &str) -> Group {
+    let xpub = match family {
+        "evm" => EVM,
+        "tron" => TRON,
+        _ => BITCOIN_HOT,
+    };
+    group(&format!("hot-{family}"), family, xpub, Purpose::Hot)
+}
+
+/// The house's own wallet there.
+fn hot_of(family: &str) -> String {
+    hot_group(family).address(0).unwrap().to_string()
+}
+
 fn hot() -> String {
-    group("hot-evm", "evm", EVM, Purpose::Hot).address(0).unwrap().to_string()
+    hot_of("evm")
 }
 
 fn hot_neighbour() -> String {
-    group("hot-evm", "evm", EVM, Purpose::Hot).address(1).unwrap().to_string()
+    hot_group("evm").address(1).unwrap().to_string()
 }
 
 /// The usual request under this name, with other values for some members; null leaves one out.
@@ -309,6 +332,88 @@ db_test! {
             let ask = Ask::get(format!("{RECEIVED}?{bad}")).token(&server.token(2));
             server.refuses(bad, &ask, 400, "INVALID_REQUEST").await;
         }
+    }
+
+    /// As transfers take them: zeros before the point say nothing, and one text of an amount is as good as another.
+    async fn an_amount_may_be_written_in_several_ways(db: TestDb) {
+        let server = start(db).await;
+        for (number, (amount, shown)) in [("000.99", ""), ("001.1", "1.10"), ("5", "5.00"), ("1.10", "1.10"), ("0020.0", "20.00")].into_iter().enumerate() {
+            let text = ask(&format!("n-{number}"), json!({ "amount": amount, "max_fee": "000.1" }));
+            if shown.is_empty() {
+                refuses(&server, amount, 1, text, 400, "AMOUNT_TOO_SMALL").await;
+                continue;
+            }
+            let one = taken(&server, 1, text).await;
+            assert_eq!((&one["amount"], &one["max_fee"]), (&json!(shown), &json!("0.10")), "{amount}");
+            let again = taken(&server, 1, ask(&format!("n-{number}"), json!({ "amount": shown, "max_fee": "0.10" }))).await;
+            assert_eq!(again, one, "{amount}");
+        }
+        let held = 110 + 500 + 110 + 2_000 + 4 * 10;
+        assert_eq!(usdt(&server, 1).await, (FUNDS - held, held));
+    }
+
+    /// The gate has not read the change yet; the store reads asset and chain with the policy.
+    async fn what_was_suspended_a_moment_ago_is_refused(db: TestDb) {
+        let server = start(db).await;
+        type Suspend = fn(&mut Catalog);
+        let table: [(&str, Suspend, &str); 3] = [
+            ("the asset", |all| all.assets.get_mut(&"USDT".parse().unwrap()).unwrap().status = Availability::Suspended, "ASSET_SUSPENDED"),
+            ("the asset on this chain", |all| {
+                let here = |one: &&mut Listing| one.asset.as_str() == "USDT" && one.chain.as_str() == "bsc";
+                all.listings.values_mut().find(here).unwrap().status = Availability::Suspended;
+            }, "ASSET_SUSPENDED"),
+            ("the chain", |all| all.chains.get_mut(&"bsc".parse().unwrap()).unwrap().status = Availability::Suspended, "CHAIN_SUSPENDED"),
+        ];
+        for (attack, suspend, code) in table {
+            let mut all = treasury();
+            suspend(&mut all);
+            db.apply_catalog(&all, &AUTHOR, NOW).await.unwrap();
+            refuses(&server, attack, 1, ask("x", json!({})), 422, code).await;
+        }
+        db.apply_catalog(&treasury(), &AUTHOR, NOW).await.unwrap();
+        taken(&server, 1, ask("x", json!({}))).await;
+    }
+
+    /// It is an object of 16 KiB at the most. A request of that size has no room for one that is larger; a batch has.
+    async fn what_is_no_travel_rule_is_refused(db: TestDb) {
+        let server = start(db).await;
+        for bad in [json!([]), json!([{ "name": "Ann" }]), json!("Ann"), json!(7), json!(true)] {
+            refuses(&server, &bad.to_string(), 1, ask("x", json!({ "travel_rule": bad })), 400, "INVALID_REQUEST").await;
+        }
+        let null = ask("x", json!({})).replacen('{', r#"{"travel_rule":null,"#, 1);
+        refuses(&server, "null", 1, null, 400, "INVALID_REQUEST").await;
+        let of = |name: &str, length: usize| ask(name, json!({ "travel_rule": { "x": "y".repeat(length) } }));
+        refuses(&server, "more than a request may have", 1, of("x", 16_384), 413, "PAYLOAD_TOO_LARGE").await;
+        // {"x":"…"} has eight characters around what is in it.
+        let body = format!("{{\"withdrawals\":[{},{}]}}", of("longer", 16_384 - 7), of("longest", 16_384 - 8));
+        let reply = server.post(1, BATCHES, body).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let results = reply.json()["results"].clone();
+        assert_eq!((&results[0]["status"], &results[0]["error"]["code"]), (&json!(400), &json!("INVALID_REQUEST")), "{results}");
+        assert_eq!((&results[1]["status"], &results[1]["withdrawal"]["client_order_id"]), (&json!(202), &json!("longest")), "{results}");
+        assert_eq!(usdt(&server, 1).await, (FUNDS - 1_010, 1_010));
+    }
+
+    async fn a_thousand_at_once_have_an_outcome_each(db: TestDb) {
+        let mut server = start(db).await;
+        server.fund(9, "USDT", 111_000).await;
+        let items: Vec<String> = (0..1_000).map(|number| ask(&format!("n-{number}"), json!({ "amount": "1.00" }))).collect();
+        let body = format!("{{\"withdrawals\":[{}]}}", items.join(","));
+        let reply = server.post(9, BATCHES, body.clone()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let answer = reply.json();
+        let results = answer["results"].as_array().unwrap();
+        let told: Vec<(u64, &str)> = results.iter()
+            .map(|one| (one["status"].as_u64().unwrap(), one["withdrawal"]["client_order_id"].as_str().unwrap())).collect();
+        let names: Vec<String> = (0..1_000).map(|number| format!("n-{number}")).collect();
+        assert_eq!(told, names.iter().map(|name| (202, name.as_str())).collect::<Vec<_>>(), "in their order");
+        let ids: BTreeSet<&str> = results.iter().map(|one| one["withdrawal"]["withdrawal_id"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), 1_000);
+        assert_eq!(usdt(&server, 9).await, (1_000, 110_000), "1.00 and a fee of 0.10 for each");
+        // The whole batch again is the same thousand.
+        assert_eq!(server.post(9, BATCHES, body).await.json(), answer);
+        assert_eq!(usdt(&server, 9).await, (1_000, 110_000));
+        assert!(server.db.audit(|_| ()).await.unwrap().clean());
     }
 
     async fn a_batch_has_an_outcome_for_each(db: TestDb) {
@@ -619,11 +724,19 @@ db_test! {
         // By the request alone.
         for (attack, changes, status, code) in [
             ("nothing", json!({ "amount": "0" }), 400, "INVALID_AMOUNT"),
+            ("nothing, exactly", json!({ "amount": "0.00" }), 400, "INVALID_AMOUNT"),
+            ("negative zero", json!({ "amount": "-0" }), 400, "INVALID_AMOUNT"),
             ("less than nothing", json!({ "amount": "-1" }), 400, "INVALID_AMOUNT"),
             ("a power", json!({ "amount": "1e1" }), 400, "INVALID_AMOUNT"),
             ("a negative fee", json!({ "max_fee": "-0.10" }), 400, "INVALID_AMOUNT"),
             ("no number", json!({ "max_fee": "free" }), 400, "INVALID_AMOUNT"),
+            ("the least negative", json!({ "amount": "-0.01" }), 400, "INVALID_AMOUNT"),
+            ("a negative zero of a fee", json!({ "max_fee": "-0" }), 400, "INVALID_AMOUNT"),
             ("a third of a cent", json!({ "amount": "10.001" }), 400, "PRECISION_OVERFLOW"),
+            ("a third decimal that is 0", json!({ "amount": "10.000" }), 400, "PRECISION_OVERFLOW"),
+            ("a fee with a third decimal that is 0", json!({ "max_fee": "1.000" }), 400, "PRECISION_OVERFLOW"),
+            ("less than a unit", json!({ "amount": "0.001" }), 400, "PRECISION_OVERFLOW"),
+            ("too precise and too large", json!({ "amount": "99999999999999999999.001" }), 400, "PRECISION_OVERFLOW"),
             ("a fee of a third of a cent", json!({ "max_fee": "0.001" }), 400, "PRECISION_OVERFLOW"),
             ("all there is", json!({ "amount": "99999999999999999999" }), 400, "OVERFLOW"),
             ("a number", json!({ "amount": 10 }), 400, "INVALID_REQUEST"),
@@ -656,9 +769,12 @@ db_test! {
             ("a typing error on Bitcoin", json!({ "asset": "BTC", "chain": "bitcoin", "address": FAR_BITCOIN.replace("bc1qw", "bc1qv") }), 400, "ADDRESS_CHECKSUM"),
             ("the test network's", json!({ "asset": "BTC", "chain": "bitcoin", "address": "tb1qw508d6qejxtdg4y5r3zarvary0c5xw7kxpjzsx" }), 400, "ADDRESS_WRONG_NETWORK"),
             ("the token's contract", json!({ "address": TOKEN }), 400, "DESTINATION_TOKEN"),
+            ("the token's contract on TRON", json!({ "chain": "tron", "address": TOKEN_TRON }), 400, "DESTINATION_TOKEN"),
             ("a suspended token's contract", json!({ "address": format!("{}6", &TOKEN[..41]) }), 400, "DESTINATION_TOKEN"),
             ("our hot wallet", json!({ "address": hot() }), 422, "DESTINATION_OURS"),
             ("our hot wallet in small letters", json!({ "address": hot().to_lowercase() }), 422, "DESTINATION_OURS"),
+            ("our hot wallet on TRON", json!({ "chain": "tron", "address": hot_of("tron") }), 422, "DESTINATION_OURS"),
+            ("our hot wallet on Bitcoin", json!({ "asset": "BTC", "chain": "bitcoin", "address": hot_of("bitcoin") }), 422, "DESTINATION_OURS"),
             ("dust", json!({ "asset": "BTC", "chain": "bitcoin", "address": FAR_BITCOIN, "amount": "2.93" }), 400, "AMOUNT_DUST"),
             ("the smallest", json!({ "amount": "0.99" }), 400, "AMOUNT_TOO_SMALL"),
             ("the largest", json!({ "amount": "50.01" }), 400, "AMOUNT_TOO_LARGE"),
@@ -669,6 +785,8 @@ db_test! {
         ] {
             refuses(&server, attack, 1, ask("x", changes), status, code).await;
         }
+        server.fund(1, "HALTED", 5_000).await;
+        refuses(&server, "a suspended asset of which the user has enough", 1, ask("x", json!({ "asset": "HALTED" })), 422, "ASSET_SUSPENDED").await;
         let large = ask("x", json!({ "address": "x".repeat(17 << 10) }));
         refuses(&server, "too many bytes", 1, large, 413, "PAYLOAD_TOO_LARGE").await;
         // By what holds.
@@ -708,10 +826,10 @@ db_test! {
             server.set_funding_status(4, "USDT", status).await;
             refuses(&server, "closed", 4, ask("x", json!({})), 422, code).await;
         }
-        // None is left out: what is credited and not final has a test of its own, and a suspended asset those of the policy.
+        // None is left out: what is credited and not final has a test of its own.
         let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let unseen: Vec<&str> = WithdrawalRefusal::ALL.iter().map(|one| one.code()).filter(|code| !seen.contains(*code)).collect();
-        let elsewhere = ["ASSET_SUSPENDED", "DEPOSIT_NOT_FINAL"];
+        let elsewhere = ["DEPOSIT_NOT_FINAL"];
         assert!(unseen.iter().all(|code| elsewhere.contains(code)), "{unseen:?}");
     }
 }

@@ -132,6 +132,17 @@ pub fn script(prefix: &str) -> Result<Vec<String>, GrantError> {
     Ok(statements)
 }
 
+/// One role alone with its rights, for a database in which no role is made yet.
+#[cfg(feature = "testing")]
+pub(crate) fn script_of(role: DatabaseRole, prefix: &str) -> Result<Vec<String>, GrantError> {
+    check_prefix(prefix)?;
+    let name = role.login(prefix);
+    let mut statements = vec![make(&name)];
+    statements.extend(for_nobody());
+    statements.extend(for_role(role, &name));
+    Ok(statements)
+}
+
 impl Db {
     /// Makes the roles that are missing, and brings the rights of all to what the matrix says. Run again, it does nothing.
     pub async fn apply_grants(&self, prefix: &str) -> Result<Granted, GrantError> {

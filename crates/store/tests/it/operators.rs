@@ -1,19 +1,23 @@
 //! Operators as rows, what they do to withdrawals with the line of their log, and the check outside that comes before anybody agrees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use domain::Timestamp;
 use domain::operator::{OperatorName, OperatorRole};
-use domain::outbound::JobState;
+use domain::outbound::{Effect, JobState, SlotWord};
+use domain::utxo::Hash;
 use domain::withdrawal::{WithdrawalPolicy, WithdrawalState};
+use domain::{AssetOnChain, Precision, Timestamp};
 use serde_json::json;
 use store::catalog::{Catalog, CatalogError, Change};
 use store::grants::DatabaseRole;
 use store::operator::{
     CheckSetting, Door, LogFilter, NewLogLine, OperatorKey, OperatorSetting, PasskeyPlace, PeopleSettings,
 };
-use store::outbound::JobId;
 use store::outbound::read::{JobReply, JobVerdict};
+use store::outbound::send::SignedAnswer;
+use store::outbound::{
+    AttemptKind, Duty, JobId, LaneId, MinedAttempt, NewSlot, PutOff, SignedAttempt, SlotId, SlotNews, ToldAttempt,
+};
 use store::testing::NOW;
 use store::withdrawal::waiting::WaitingFilter;
 use store::withdrawal::{
@@ -25,7 +29,7 @@ use store::{Db, Engine, db_test};
 
 use crate::support::*;
 use crate::withdrawals::{
-    Desk, cancel, enqueue, failing_at, id, nothing, one, policy, signature, state, taken, units, user,
+    Desk, cancel, enqueue, failing_at, id, nothing, one, policy, settle, signature, state, taken, units, user,
 };
 
 const MINUTE: i64 = 60_000_000;
@@ -647,5 +651,79 @@ db_test! {
         assert_eq!((figures.pending_approvals, figures.oldest_pending), (1, Some(NOW)));
         assert_eq!(figures.requests, BTreeMap::from([("cancelled", 1), ("pending", 1), ("queued", 1)]));
         assert_eq!((figures.jobs, figures.approval.count, figures.retried), (BTreeMap::from([("queued", 1)]), 1, 0));
+    }
+
+    /// Two are paid, one fails, one is tried again, one is called off, and to one a person has agreed.
+    async fn the_figures_say_how_jobs_went_and_what_they_cost(db: TestDb) {
+        let desk = Desk::open(db).await;
+        apply(db, people()).await.unwrap();
+        // The chain's own coin, in which it is paid for transactions.
+        let mut with_native = catalog();
+        let mut native = with_native.listings.values().find(|one| one.asset.as_str() == "BTC").unwrap().clone();
+        native.chain = desk.chain.name.clone();
+        native.form = AssetOnChain::new(Precision::new(8).unwrap(), 18, None).unwrap();
+        with_native.listings.insert((native.asset.clone(), native.chain.clone()), native);
+        db.apply_catalog(&with_native, &AUTHOR, NOW).await.unwrap();
+        let (base, later) = (domain::id::first_at(NOW), |seconds: i64| NOW.plus_micros(seconds * 1_000_000));
+        for number in 1..=5 {
+            taken(db, &desk.ask(base + number, 100)).await;
+        }
+        taken(db, &desk.ask(base + 6, 1_500)).await;
+        let agreed = db.approve_withdrawal(&signature(base + 6, "bob", 7), later(20)).await.unwrap();
+        assert!(matches!(agreed, WithdrawalApproved::Approved(_)), "{agreed:?}");
+        cancel(db, base + 5).await;
+        let mut jobs = Vec::new();
+        for number in 1..=4 {
+            let Enqueued::Queued { job, .. } = enqueue(db, &desk, base + number).await else { panic!("queued") };
+            jobs.push(db.job(job).await.unwrap().unwrap().0.job);
+        }
+        let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, later(3_600)).await.unwrap();
+        let put_off = |at: usize, over: bool| PutOff {
+            lane: jobs[at].lane, job: jobs[at].id, version: jobs[at].version, over, words: "not now".into(), due: later(60), tried: !over, short: over,
+        };
+        db.open_slots(&held, &[], &[], &[put_off(2, true), put_off(3, false)], &HashMap::new(), NOW).await.unwrap();
+        let mut nonces: HashMap<LaneId, u64> = HashMap::new();
+        let mut slots = Vec::new();
+        for job in &jobs[..2] {
+            let next = nonces.entry(job.lane).or_default();
+            slots.push(NewSlot {
+                id: SlotId(job.id.number()), lane: job.lane, nonce: Some(*next), since: 1, jobs: vec![(job.id, job.version)], kind: AttemptKind::Pay,
+                payload: vec![0], coins: None,
+            });
+            *next += 1;
+        }
+        assert_eq!(db.open_slots(&held, &slots, &[], &[], &HashMap::new(), NOW).await.unwrap().slots.len(), 2);
+        let signed = |at: u8, slot: &NewSlot| SignedAttempt {
+            lane: slot.lane, slot: slot.id, number: 1, answer: SignedAnswer::Signed { bytes: vec![1, at], hash: Hash([at; 32]) }, spend: None,
+        };
+        db.keep_signed(&held, &[signed(1, &slots[0]), signed(2, &slots[1])], None, NOW).await.unwrap();
+        let told = |slot: &NewSlot| ToldAttempt { lane: slot.lane, slot: slot.id, number: 1, said: "nodes have it".to_owned() };
+        db.keep_told(&held, &[told(&slots[0]), told(&slots[1])], later(10)).await.unwrap();
+        let watches = db.take_lanes((desk.chain.id, Duty::Watch), "watcher", 9, NOW, later(3_600)).await.unwrap();
+        for (slot, fee, at) in [(&slots[0], "12000000000000000005", 100), (&slots[1], "9000000000000000002", 40)] {
+            let mined = MinedAttempt { height: 5, block: Hash([5; 32]), fate: Effect::InFull, fee: Some(fee.parse().unwrap()) };
+            let news = SlotNews {
+                lane: slot.lane, slot: slot.id, said: SlotWord::Deep(Effect::InFull), mined: Some((1, mined)), asked: 1, words: "deep".to_owned(), foreign: false,
+            };
+            assert_eq!(db.keep_news(&watches, &[news], later(at)).await.unwrap(), 1);
+        }
+        for number in 1..=3 {
+            settle(db, base + number).await;
+        }
+        let figures = db.withdrawal_figures(NOW).await.unwrap();
+        assert_eq!(figures.requests, BTreeMap::from([("approved", 1), ("cancelled", 1), ("completed", 2), ("failed", 1), ("queued", 1)]));
+        assert_eq!(figures.jobs, BTreeMap::from([("confirmed", 2), ("failed_final", 1), ("failed_retryable", 1)]));
+        assert_eq!(figures.retried, 1, "what failed was tried once");
+        assert_eq!((figures.confirmation.count, figures.confirmation.average_us()), (2, Some(60 * 1_000_000)), "90 seconds and 30");
+        assert_eq!((figures.approval.count, figures.approval.average_us()), (1, Some(20 * 1_000_000)));
+        let [gas] = &figures.gas[..] else { panic!("{:?}", figures.gas) };
+        assert_eq!((gas.chain.as_str(), gas.coin.as_str(), gas.decimals, gas.jobs), ("bsc", "BTC", 18, 2));
+        assert_eq!((gas.fee.to_string().as_str(), gas.per_job().unwrap().to_string().as_str()), ("21000000000000000007", "10500000000000000003"));
+        // Of a later time there is only what is still open.
+        let figures = db.withdrawal_figures(later(86_400)).await.unwrap();
+        assert_eq!(figures.requests, BTreeMap::from([("approved", 1), ("queued", 1)]));
+        assert_eq!((figures.jobs, figures.retried), (BTreeMap::from([("failed_retryable", 1)]), 1));
+        assert_eq!((figures.confirmation.count, figures.approval.count, figures.gas.len()), (0, 0, 0));
+        assert_clean(db).await;
     }
 }

@@ -141,3 +141,52 @@ fn gas(figure: &GasFigure) -> GasAnswer {
         coin: figure.coin.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use store::withdrawal::figures::Took;
+
+    use super::*;
+
+    #[test]
+    fn figures_are_shown_as_rates_averages_and_coins() {
+        let gas = |chain: &str, coin: &str, decimals, jobs, fee: &str| GasFigure {
+            chain: chain.to_owned(),
+            coin: coin.to_owned(),
+            decimals,
+            jobs,
+            fee: fee.parse().expect("an amount"),
+        };
+        let figures = WithdrawalFigures {
+            pending_approvals: 1,
+            approval: Took { count: 2, sum_us: 3_000_999 },
+            requests: [("completed", 2), ("failed", 1), ("cancelled", 1), ("rejected", 4), ("queued", 1)].into(),
+            jobs: [("confirmed", 2), ("failed_final", 1), ("failed_retryable", 1)].into(),
+            confirmation: Took { count: 2, sum_us: 120_000_000 },
+            retried: 3,
+            gas: vec![gas("bsc", "BNB", 18, 2, "21000000000000000007"), gas("tron", "TRX", 6, 0, "1500000")],
+            ..WithdrawalFigures::default()
+        };
+        let shown = serde_json::to_value(answer(figures, "since".to_owned())).expect("it is JSON");
+        assert_eq!(
+            shown,
+            json!({
+                "since": "since", "pending_approvals": 1, "average_approval_ms": 1_500,
+                "requests": { "completed": 2, "failed": 1, "cancelled": 1, "rejected": 4, "queued": 1 },
+                "completion_rate_bps": 2_500,
+                "jobs": { "confirmed": 2, "failed_final": 1, "failed_retryable": 1 },
+                "failed_jobs": 1, "average_confirmation_ms": 60_000, "retry_rate_bps": 7_500,
+                "gas": [
+                    { "chain": "bsc", "jobs": 2, "total": "21.000000000000000007", "per_job": "10.500000000000000003", "coin": "BNB" },
+                    { "chain": "tron", "jobs": 0, "total": "1.5", "coin": "TRX" },
+                ],
+                "checks_waiting": 0,
+            })
+        );
+        let nothing = serde_json::to_value(answer(WithdrawalFigures::default(), String::new())).expect("it is JSON");
+        for rate in ["average_approval_ms", "completion_rate_bps", "average_confirmation_ms", "retry_rate_bps"] {
+            assert!(nothing.get(rate).is_none(), "there was none, so there is no rate of it: {nothing}");
+        }
+    }
+}
