@@ -5,7 +5,8 @@ use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quo
 use domain::{ChainKind, RawAmount};
 use proptest::prelude::{Strategy, any};
 use tx::{
-    Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, TxHash, Unsigned,
+    Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, TxHash,
+    Unsigned,
 };
 
 pub struct Bent<'a> {
