@@ -1,5 +1,5 @@
-//! Slots that are not as they should be, on the devnets of EVM and TRON: one that the signer refused leaves a gap, and coins are there for one
-//! job of two. What was paid is asked of the chain.
+//! Slots that are not as they should be, on the devnets of EVM and TRON: one that the signer refused leaves a gap, coins are there for one job of
+//! two, and people have not approved. What was paid is asked of the chain.
 
 use domain::outbound::{JobKind, JobState};
 use domain::{ChainKind, Clock, WalletRole};
@@ -10,6 +10,7 @@ use tx::{Address, Coin, Payment, Slot};
 
 use crate::deposits::raw;
 use crate::outbound::Desk;
+use crate::withdrawals::careful;
 
 /// A job that lives so many hours. The signer's policy allows 48.
 async fn add_for(desk: &Desk<'_>, amount: u64, hours: i64) -> (JobId, Address) {
@@ -127,4 +128,26 @@ fn of_two_jobs_with_coins_for_one_the_other_waits_for_coins() {
             desk.assert_true().await;
         });
     }
+}
+
+/// No slot is kept for it, no try is counted, and nobody behind it waits.
+#[test]
+fn a_job_above_what_the_signer_pays_waits_for_people() {
+    on(Engine::Sqlite, async |db| {
+        let desk = Desk::with_policy(db, ChainKind::Evm, 1, careful).await;
+        let (waits, unpaid) = desk.add(&desk.rig.token(), 5).await;
+        let (behind, paid) = desk.add(&Coin::Native, 6).await;
+        desk.round().await;
+        for _ in 0..6 {
+            let job = desk.job(waits).await.job;
+            assert_eq!((job.state, job.tries, job.rounds), (JobState::FailedRetryable, 0, 0), "{job:#?}");
+            let why = &job.reason;
+            assert!(why.starts_with("the signer refused: 0 of 2 approvals"), "{why}");
+            pass_seconds(&desk, 61);
+            desk.pass(2).await;
+        }
+        assert_eq!((desk.state(behind).await, desk.paid(&paid, &Coin::Native).await), (JobState::Confirmed, raw(6)));
+        assert_eq!(desk.paid(&unpaid, &desk.rig.token()).await, raw(0));
+        desk.assert_true().await;
+    });
 }
