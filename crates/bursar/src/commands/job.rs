@@ -511,3 +511,70 @@ async fn show(context: &Context, db: &Db, id: JobId) -> CommandResult {
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::Timestamp;
+    use store::entry::ListingId;
+    use store::outbound::{JobRow, LaneId};
+
+    use super::*;
+
+    fn shown(state: JobState, reason: &str, lane_stopped: Option<&str>) -> ShownJob {
+        let at = Timestamp::from_micros(1_800_000_000_000_000);
+        let job = JobRow {
+            id: JobId::new(7).expect("a number above zero"),
+            lane: LaneId(1),
+            listing: ListingId(1),
+            kind: JobKind::Withdrawal,
+            reference: "invoice-1".to_owned(),
+            to: "0x2".to_owned(),
+            owner: None,
+            amount: RawAmount::ZERO,
+            most_fee: RawAmount::ZERO,
+            priority: 200,
+            requester: "ann".to_owned(),
+            expires: at,
+            withdrawal: None,
+            state,
+            version: 1,
+            tries: 1,
+            rounds: 0,
+            slot: None,
+            give_up: false,
+            bump: false,
+            reason: reason.to_owned(),
+            due: at,
+            created: at,
+        };
+        let (chain, asset, from) = ("bsc".to_owned(), "BNB".to_owned(), "0x1".to_owned());
+        ShownJob { job, chain, asset, decimals: 18, from, lane_stopped: lane_stopped.map(str::to_owned) }
+    }
+
+    /// What keeps the wallet keeps the job, whatever the job itself waits for; one that is over waits for nothing.
+    #[test]
+    fn a_job_says_in_one_sentence_what_it_waits_for() {
+        use JobState::{Broadcasted, Confirmed, FailedFinal, FailedRetryable, Queued};
+        let coins = "its wallet has 5 of the chain's coin to spare, and needs 7";
+        let cap = "the network asks for a higher price than is allowed";
+        let people = "the signer refused: 0 of 2 approvals (SIGNER_APPROVALS_MISSING)";
+        let stopped = "2 of its nonces were used by somebody else";
+        let again = |reason: &str| format!("{reason}; tried again at 2027-01-15T08:00:00.000000Z");
+        let kept = format!("nothing is sent from its wallet: {stopped}");
+        for (state, reason, lane, expected) in [
+            (FailedRetryable, coins, None, again(coins)),
+            (FailedRetryable, cap, None, again(cap)),
+            (FailedRetryable, people, None, again(people)),
+            (Broadcasted, "waits for a block; nodes have it", None, "waits for a block; nodes have it".to_owned()),
+            (Queued, "", Some(stopped), kept.clone()),
+            (FailedRetryable, coins, Some(stopped), kept.clone()),
+            (Broadcasted, "waits for a block; nodes have it", Some(stopped), kept),
+            (Confirmed, "paid", Some(stopped), "paid".to_owned()),
+            (FailedFinal, people, Some(stopped), people.to_owned()),
+        ] {
+            let shown = shown(state, reason, lane);
+            assert_eq!(why(&shown), expected, "{state:?}");
+            assert_eq!(as_json(&shown)["why"], expected, "what is printed is this sentence");
+        }
+    }
+}

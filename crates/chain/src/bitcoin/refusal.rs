@@ -90,7 +90,54 @@ pub fn of_error(error: &CallError) -> Option<Said> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// What is in no row, and makes no number of a reject code.
+    fn noise() -> impl Strategy<Value = String> {
+        let outside = |one: &char| !(one.is_ascii_alphanumeric() || " -".contains(*one));
+        any::<String>().prop_map(move |text| text.chars().filter(outside).collect())
+    }
+
+    fn verdict() -> impl Strategy<Value = i64> {
+        prop_oneof![Just(wire::VERIFY_ERROR), Just(wire::VERIFY_REJECTED)]
+    }
+
+    proptest! {
+        #[test]
+        fn words_mean_the_same_whatever_stands_behind_them(
+            row in 0..WORDS.len(), code in verdict(), old: Option<u8>, after in noise(),
+        ) {
+            let (words, said) = WORDS[row];
+            let number = old.map_or_else(String::new, |old| format!("{old}: "));
+            prop_assert_eq!(refused(code, &format!("{number}{words}{after}")), Some(said));
+        }
+
+        /// Core begins with its words. Whoever has something before them says something else.
+        #[test]
+        fn words_in_the_middle_mean_nothing(
+            row in 0..WORDS.len(), code in verdict(),
+            before in noise().prop_filter("there is some", |text| !text.is_empty()),
+        ) {
+            prop_assert_eq!(refused(code, &format!("{before}{}", WORDS[row].0)), Some(No(NodeRefusal::Other)));
+        }
+
+        /// Only three codes may say that a node has it, and two of them only in the words for it.
+        #[test]
+        fn no_other_answer_says_that_a_node_has_it(
+            row in 0..WORDS.len(), code in prop_oneof![any::<i64>(), -40..0_i64], text in any::<String>(), whole: bool,
+        ) {
+            let message = if whole { WORDS[row].0.to_owned() } else { text };
+            let has_it = refused(code, &message) == Some(HasIt);
+            let says_so = WORDS.iter().any(|(words, said)| *said == HasIt && message.contains(words));
+            match code {
+                wire::ALREADY_IN_CHAIN => prop_assert!(has_it),
+                wire::VERIFY_ERROR | wire::VERIFY_REJECTED => prop_assert!(!has_it || says_so),
+                _ => prop_assert!(!has_it),
+            }
+        }
+    }
 
     fn refused(code: i64, message: &str) -> Option<Said> {
         of_error(&CallError::Refused { endpoint: "a".to_owned(), code, message: message.to_owned() })

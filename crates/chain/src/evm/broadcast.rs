@@ -184,7 +184,82 @@ fn understand(message: &str) -> Words {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
+
+    /// What is in no row: letters, digits, and what stands between words.
+    fn noise() -> impl Strategy<Value = String> {
+        let outside = |one: &char| !(one.is_ascii_alphanumeric() || " '-".contains(*one));
+        any::<String>().prop_map(move |text| text.chars().filter(outside).collect())
+    }
+
+    /// Pieces of rows and noise, one behind the other, as a node of tomorrow may say them.
+    fn jumble() -> impl Strategy<Value = String> {
+        let piece = (0..TABLE.len(), any::<Index>(), any::<bool>(), noise());
+        vec(piece, 0..5).prop_map(|pieces| {
+            let one = |(row, at, front, noise): (usize, Index, bool, String)| {
+                let (words, _) = TABLE[row];
+                let (head, tail) = words.split_at(at.index(words.len() + 1));
+                format!("{noise}{}", if front { head } else { tail })
+            };
+            pieces.into_iter().map(one).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn words_mean_the_same_whatever_stands_around_them(
+            row in 0..TABLE.len(), loud: bool, before in noise(), after in noise(),
+        ) {
+            let (words, meaning) = TABLE[row];
+            let words = if loud { words.to_ascii_uppercase() } else { words.to_owned() };
+            prop_assert_eq!(understand(&format!("{before}{words}{after}")), meaning);
+        }
+
+        /// Above all a node "has it" only by words that say so: whatever else is said is a refusal, which proves nothing.
+        #[test]
+        fn nothing_is_heard_that_was_not_said(message in prop_oneof![any::<String>(), jumble()]) {
+            let said = message.to_ascii_lowercase();
+            let rows: Vec<Words> =
+                TABLE.iter().filter(|(words, _)| said.contains(words)).map(|(_, meaning)| *meaning).collect();
+            let heard = understand(&message);
+            if rows.is_empty() {
+                prop_assert_eq!(heard, Words::Refused(NodeRefusal::Other));
+            } else {
+                prop_assert!(rows.contains(&heard), "{:?} of {:?}", heard, message);
+            }
+        }
+
+        /// As long as one node has answered, its words are not made an error of ours; and one that has taken it outweighs all the others.
+        #[test]
+        fn what_nodes_say_together_is_taken_or_one_of_their_refusals(
+            said in vec(prop_oneof![jumble().prop_map(Some), Just(None)], 0..5), taken in any::<Option<Index>>(),
+        ) {
+            let lost = || CallError::Timeout { endpoint: "a".to_owned() };
+            let refused = |words: String| match understand(&words) {
+                Words::Known => Said::Taken,
+                Words::Refused(refusal) => Said::Refused(refusal, words),
+            };
+            let mut answers: Vec<Result<Said, CallError>> =
+                said.into_iter().map(|words| words.map(refused).ok_or_else(lost)).collect();
+            if let Some(at) = taken {
+                answers.insert(at.index(answers.len() + 1), Ok(Said::Taken));
+            }
+            let any_taken = answers.iter().any(|answer| matches!(answer, Ok(Said::Taken)));
+            let any_said = answers.iter().any(Result::is_ok);
+            match outcome(answers.clone().into_iter()) {
+                Ok(Broadcast::Taken) => prop_assert!(any_taken),
+                Ok(Broadcast::Refused(refusal, words)) => {
+                    prop_assert!(!any_taken);
+                    prop_assert!(answers.contains(&Ok(Said::Refused(refusal, words))));
+                }
+                Err(_) => prop_assert!(!any_said, "{:?}", answers),
+            }
+        }
+    }
 
     #[test]
     fn the_words_of_nodes_are_understood() {

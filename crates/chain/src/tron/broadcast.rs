@@ -119,3 +119,81 @@ pub(super) async fn broadcast(pool: &Pool, signed: &[u8]) -> Result<Broadcast, C
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const CODES: [&str; 14] = [
+        "SUCCESS",
+        "SIGERROR",
+        "CONTRACT_VALIDATE_ERROR",
+        "CONTRACT_EXE_ERROR",
+        "BANDWITH_ERROR",
+        "DUP_TRANSACTION_ERROR",
+        "TAPOS_ERROR",
+        "TOO_BIG_TRANSACTION_ERROR",
+        "TRANSACTION_EXPIRATION_ERROR",
+        "SERVER_BUSY",
+        "NO_CONNECTION",
+        "NOT_ENOUGH_EFFECTIVE_CONNECTION",
+        "BLOCK_UNSOLIDIFIED",
+        "OTHER_ERROR",
+    ];
+
+    fn code(name: &str) -> Code {
+        serde_json::from_value(json!(name)).expect("any name is a code")
+    }
+
+    /// What nodes say, in the middle of whatever else.
+    fn words() -> impl Strategy<Value = String> {
+        let known = prop_oneof![
+            Just("Validate TransferContract error, balance is not sufficient."),
+            Just("no OwnerAccount"),
+            Just("not enough"),
+            Just("Transaction expired"),
+            Just("dup transaction"),
+            Just("SUCCESS"),
+            Just(""),
+        ];
+        (any::<String>(), known, any::<String>()).prop_map(|(before, known, after)| format!("{before}{known}{after}"))
+    }
+
+    /// Every code of java-tron is read as its own, and none of a version to come as one of these.
+    #[test]
+    fn every_code_is_its_own() {
+        let read: Vec<Code> = CODES.iter().map(|name| code(name)).collect();
+        for (at, one) in read.iter().enumerate() {
+            assert_eq!(read.iter().position(|other| other == one), Some(at), "{}", CODES[at]);
+        }
+        assert_eq!(code("A_CODE_TO_COME"), Code::OtherError);
+        assert_eq!(refusal(Code::TransactionExpirationError, ""), Some(NodeRefusal::Expired));
+        assert_eq!(refusal(Code::TaposError, ""), Some(NodeRefusal::BadReference));
+    }
+
+    proptest! {
+        /// What a node says beside its code makes no refusal of what it has, and nothing taken of what it refused.
+        #[test]
+        fn no_text_makes_anything_taken(
+            name in prop_oneof![select(CODES.to_vec()).prop_map(str::to_owned), any::<String>()], text in words(),
+        ) {
+            let has_it = name == "SUCCESS" || name == "DUP_TRANSACTION_ERROR";
+            prop_assert_eq!(refusal(code(&name), &text).is_none(), has_it);
+        }
+
+        /// Words tell only why a contract was not valid; all else says its code alone.
+        #[test]
+        fn words_only_tell_who_is_too_poor(name in select(CODES.to_vec()), one in words(), other in words()) {
+            let (one, other) = (refusal(code(name), &one), refusal(code(name), &other));
+            if code(name) == Code::ContractValidateError {
+                let harmless = [Some(NodeRefusal::InsufficientFunds), Some(NodeRefusal::Other)];
+                prop_assert!(harmless.contains(&one) && harmless.contains(&other));
+            } else {
+                prop_assert_eq!(one, other);
+            }
+        }
+    }
+}

@@ -72,7 +72,7 @@ pub struct Rig<'a> {
     pub row: ChainRow,
     pub family: Family,
     /// Where the chain's books begin.
-    first: u64,
+    pub first: u64,
 }
 
 async fn serve<M: Model>(model: M, clock: &Arc<ManualClock>) -> Served<dyn Model> {
@@ -369,7 +369,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-fn states(rows: &[DepositRow]) -> Vec<DepositState> {
+pub fn states(rows: &[DepositRow]) -> Vec<DepositState> {
     rows.iter().map(|row| row.state).collect()
 }
 
@@ -382,7 +382,7 @@ fn on_both(test: impl AsyncFn(Rig<'_>)) {
 }
 
 /// The same, with blocks of TRON that may still go when they are deep enough.
-fn on_both_loose(test: impl AsyncFn(Rig<'_>)) {
+pub fn on_both_loose(test: impl AsyncFn(Rig<'_>)) {
     for kind in [ChainKind::Evm, ChainKind::Tron] {
         on(Engine::Sqlite, async |db| test(Rig::start(db, kind, 30).await).await);
     }

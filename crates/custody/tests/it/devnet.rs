@@ -372,7 +372,7 @@ fn ours() -> Address {
 }
 
 /// The output of a transaction that pays an address so much.
-fn coin_of(new: &NewTx, to: &Address, amount: i64) -> Input {
+pub fn coin_of(new: &NewTx, to: &Address, amount: i64) -> Input {
     let script = to.script_bytes().unwrap();
     let is_it = |out: &store::utxo::NewOutput| out.script == script && out.amount == amount;
     let index = new.outputs.iter().position(is_it).expect("it pays that");

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use chain::client::{Nonces, Proven, Sent};
-use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched};
+use chain::Chain;
 use custody::outbound::{SendWorker, SentRound, Signs, WatchWorker};
 use custody::withdrawal::Remembers;
 use devnet::{BroadcastFault, Fate, Key};
@@ -27,11 +26,9 @@ use store::outbound::{Added, JobFilter, JobId, NewJob, Payer, ShownJob};
 use store::signer_head::SignerHead;
 use store::testing::on;
 use store::{Db, Engine};
-use tx::{
-    Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, Family, Fee, FeeCap, Meaning, Payment, TxHash,
-    Unsigned,
-};
+use tx::{Address, Coin, Draft, Family, Fee, FeeCap, Payment, TxHash};
 
+use crate::bent::{Bent, REFUSALS, words};
 use crate::deposits::{Place, Rig, id, raw};
 
 const WORDS: &str = "test test test test test test test test test test test junk";
@@ -200,7 +197,7 @@ impl<'a> Desk<'a> {
         self.round_with(db, &*self.rig.chain, name).await
     }
 
-    async fn round_with(&self, db: &Db, chain: &dyn Chain, name: &str) -> Option<SentRound> {
+    pub async fn round_with(&self, db: &Db, chain: &dyn Chain, name: &str) -> Option<SentRound> {
         self.round_by((db, db), chain, name).await
     }
 
@@ -234,7 +231,7 @@ impl<'a> Desk<'a> {
         self.round().await;
     }
 
-    async fn job(&self, id: JobId) -> ShownJob {
+    pub async fn job(&self, id: JobId) -> ShownJob {
         self.rig.db.job(id).await.unwrap().unwrap().0
     }
 
@@ -517,55 +514,6 @@ fn what_is_stuck_is_sent_again_and_offers_more() {
     });
 }
 
-/// Nodes that pass nothing on, and say what they like to whatever they are told.
-struct Talkers<'a> {
-    nodes: &'a dyn Chain,
-    says: (NodeRefusal, String),
-}
-
-const REFUSALS: [NodeRefusal; 13] = [
-    NodeRefusal::NonceTooLow,
-    NodeRefusal::NonceTooHigh,
-    NodeRefusal::Underpriced,
-    NodeRefusal::FeeTooLow,
-    NodeRefusal::InsufficientFunds,
-    NodeRefusal::InputMissing,
-    NodeRefusal::Expired,
-    NodeRefusal::BadReference,
-    NodeRefusal::BadSignature,
-    NodeRefusal::WrongNetwork,
-    NodeRefusal::Malformed,
-    NodeRefusal::Busy,
-    NodeRefusal::Other,
-];
-
-#[rustfmt::skip]
-impl Chain for Talkers<'_> {
-    fn broadcast<'a>(&'a self, _: &'a [u8]) -> Answer<'a, Broadcast> {
-        let (kind, words) = self.says.clone();
-        Box::pin(std::future::ready(Ok(Broadcast::Refused(kind, words))))
-    }
-
-    fn kind(&self) -> ChainKind { self.nodes.kind() }
-    fn parse_address(&self, text: &str) -> Result<Address, BadAddress> { self.nodes.parse_address(text) }
-    fn check_network(&self) -> Answer<'_, ()> { self.nodes.check_network() }
-    fn head(&self) -> Answer<'_, Head> { self.nodes.head() }
-    fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>> { self.nodes.headers(heights) }
-    fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> { self.nodes.scan(from, to, watched) }
-    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> { self.nodes.prove_blocks(from, to, watched) }
-    fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> { self.nodes.prove(transaction, watched) }
-    fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> { self.nodes.balances(wanted) }
-    fn balances_at<'a>(&'a self, wanted: &'a [(Address, Coin)], near: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> { self.nodes.balances_at(wanted, near) }
-    fn survey(&self) -> Answer<'_, Vec<NodeReport>> { self.nodes.survey() }
-    fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> { self.nodes.nonces(of) }
-    fn nonces_at<'a>(&'a self, of: &'a [Address], at: BlockRef) -> Answer<'a, Vec<u64>> { self.nodes.nonces_at(of, at) }
-    fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> { self.nodes.quote(from, payment, cap) }
-    fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> { self.nodes.build(draft) }
-    fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> { self.nodes.decode_unsigned(bytes) }
-    fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> { self.nodes.decode_signed(bytes) }
-    fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> { self.nodes.status(sent) }
-}
-
 /// Whatever nodes say to it, the payment may be out: its slot and its money stay as they are, and it is paid in the end, once.
 #[test]
 fn no_text_whatever_releases_a_slot_or_money() {
@@ -580,20 +528,18 @@ fn postgres_no_text_whatever_releases_a_slot_or_money() {
 async fn nothing_is_let_go_for_words(desk: Desk<'_>) {
     let (id, to) = desk.add(&Coin::Native, 77).await;
     let mut runner = TestRunner::new(Config::default());
-    // Clients leave no control characters in what nodes say.
-    let plain = |text: String| text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect::<String>();
-    let texts = (any::<prop::sample::Index>(), any::<String>().prop_map(plain));
+    let texts = (any::<prop::sample::Index>(), words());
     for _ in 0..40 {
         let (kind, words) = texts.new_tree(&mut runner).unwrap().current();
         let says = (*kind.get(&REFUSALS), words);
-        let talkers = Talkers { nodes: &*desk.rig.chain, says };
+        let talkers = Bent::talking(&*desk.rig.chain, says.clone());
         desk.round_with(desk.rig.db, &talkers, "one").await.expect("a good round");
         desk.rig.clock.set(desk.rig.clock.now().plus_micros(31_000_000));
         let (job, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
-        assert_eq!((job.job.state, job.job.rounds), (JobState::Broadcasted, 1), "{:?}: {job:#?}", talkers.says);
-        assert_eq!(slots.len(), 1, "{:?}: {slots:#?}", talkers.says);
+        assert_eq!((job.job.state, job.job.rounds), (JobState::Broadcasted, 1), "{:?}: {job:#?}", says);
+        assert_eq!(slots.len(), 1, "{:?}: {slots:#?}", says);
         let said = slots[0].attempts.last().and_then(|attempt| attempt.said.clone());
-        assert!(said.is_some_and(|said| said.contains(&talkers.says.1)), "it was told: {:?} {slots:#?}", talkers.says);
+        assert!(said.is_some_and(|said| said.contains(&says.1)), "it was told: {:?} {slots:#?}", says);
         assert!(job.lane_stopped.is_none(), "{job:#?}");
         let lanes = desk.rig.db.lanes(None, None, 0, 10).await.unwrap();
         assert_eq!(lanes.iter().map(|lane| lane.open).sum::<u64>(), 1);

@@ -98,13 +98,13 @@ pub fn catalog(limits: OutboundLimits) -> Catalog {
 }
 
 /// A devnet, its wallet with a follower, a signer, and one hot wallet with coins.
-struct House<'a> {
-    db: &'a TestDb,
+pub struct House<'a> {
+    pub db: &'a TestDb,
     served: Served<BitcoinDevnet>,
-    clock: Arc<ManualClock>,
-    chain: BitcoinChain,
-    pinned: Arc<Pinned>,
-    row: ChainRow,
+    pub clock: Arc<ManualClock>,
+    pub chain: BitcoinChain,
+    pub pinned: Arc<Pinned>,
+    pub row: ChainRow,
     pen: Pen,
     ids: Generator<Arc<ManualClock>>,
     made: Mutex<u32>,
@@ -121,7 +121,7 @@ pub const GATHER: OutboundLimits = OutboundLimits {
 };
 
 impl<'a> House<'a> {
-    async fn start(db: &'a TestDb, coins: &[u64]) -> Self {
+    pub async fn start(db: &'a TestDb, coins: &[u64]) -> Self {
         Self::with(db, coins, OutboundLimits { fee_cap: raw(50_000), ..GATHER }, 1).await
     }
 
@@ -182,32 +182,32 @@ impl<'a> House<'a> {
         hot.map(|(_, _, wallet)| wallet.address.clone()).collect()
     }
 
-    fn act<T>(&self, act: impl FnOnce(&mut BitcoinDevnet) -> T) -> T {
+    pub fn act<T>(&self, act: impl FnOnce(&mut BitcoinDevnet) -> T) -> T {
         act(&mut self.served.model.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn fund(&self, to: &Address, amount: u64) {
+    pub fn fund(&self, to: &Address, amount: u64) {
         self.act(|model| model.fund(&to.to_string(), None, raw(amount), self.clock.now())).unwrap();
     }
 
-    fn pass(&self, seconds: i64) {
+    pub fn pass(&self, seconds: i64) {
         self.clock.set(self.clock.now().plus_micros(seconds * 1_000_000));
     }
 
     /// Blocks, and whatever waits in the first of them.
-    async fn mine(&self, blocks: u64) {
+    pub async fn mine(&self, blocks: u64) {
         self.pass(60);
         self.act(|model| model.mine(blocks, self.clock.now()));
         self.follow().await;
     }
 
-    async fn follow(&self) {
+    pub async fn follow(&self) {
         let mut follow = Follow::new(self.db.of(DatabaseRole::Follower), &self.chain, 0);
         while follow.step(50, self.clock.now()).await.unwrap() != Step::Idle {}
         follow.look(self.clock.now()).await.unwrap();
     }
 
-    async fn add_with(&self, amount: u64, priority: i64) -> (JobId, Address) {
+    pub async fn add_with(&self, amount: u64, priority: i64) -> (JobId, Address) {
         self.add_for(amount, priority, 24).await
     }
 
@@ -242,13 +242,18 @@ impl<'a> House<'a> {
 
     /// One round of each, by workers that begin anew.
     async fn round(&self) -> SentRound {
+        self.round_with(&self.chain).await
+    }
+
+    /// The same with a chain that is bent.
+    pub async fn round_with(&self, chain: &dyn Chain) -> SentRound {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let signer = "desk".parse().unwrap();
         let name = "one-send".to_owned();
         let mut worker = SendWorker::new(
             self.db.of(DatabaseRole::Outbound),
-            &self.chain,
+            chain,
             &self.pen,
             signer,
             &make,
@@ -259,22 +264,21 @@ impl<'a> House<'a> {
         .unwrap();
         let sent = worker.round(&*self.clock).await.unwrap();
         let mut watcher =
-            WatchWorker::new(self.db.of(DatabaseRole::Confirm), &self.chain, row, pinned, "one-watch".to_owned())
-                .unwrap();
+            WatchWorker::new(self.db.of(DatabaseRole::Confirm), chain, row, pinned, "one-watch".to_owned()).unwrap();
         let watched = watcher.round(&*self.clock).await.unwrap();
         assert_eq!(watched.waits, None);
         sent
     }
 
     /// Blocks and rounds until everything is final.
-    async fn settle(&self) {
+    pub async fn settle(&self) {
         for _ in 0..8 {
             self.mine(1).await;
             self.round().await;
         }
     }
 
-    async fn shown(&self, job: JobId) -> ShownJob {
+    pub async fn shown(&self, job: JobId) -> ShownJob {
         self.db.job(job).await.unwrap().unwrap().0
     }
 
@@ -283,7 +287,7 @@ impl<'a> House<'a> {
     }
 
     /// What was signed in the slot that a job is in, in its order.
-    async fn signed(&self, job: JobId) -> Vec<Transaction> {
+    pub async fn signed(&self, job: JobId) -> Vec<Transaction> {
         let slots = self.db.job(job).await.unwrap().unwrap().1;
         let slot = self.shown(job).await.job.slot;
         let slot = slots.into_iter().find(|one| Some(one.id) == slot).unwrap();
@@ -294,13 +298,13 @@ impl<'a> House<'a> {
         self.shown(job).await.job.slot.unwrap()
     }
 
-    async fn balance(&self, of: &Address) -> u64 {
+    pub async fn balance(&self, of: &Address) -> u64 {
         let found = self.chain.balances(&[(of.clone(), Coin::Native)]).await.unwrap();
         found[0].to_string().parse().unwrap()
     }
 
     /// Each was paid what it asked for, once; the wallet has what the chain says; nothing is out of order.
-    async fn agree(&self, jobs: &[(JobId, Address)], amount: u64) {
+    pub async fn agree(&self, jobs: &[(JobId, Address)], amount: u64) {
         for (job, to) in jobs {
             assert_eq!(self.state(*job).await, JobState::Confirmed, "{}", self.shown(*job).await.job.reason);
             assert_eq!(self.balance(to).await, amount);
