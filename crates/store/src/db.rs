@@ -296,8 +296,12 @@ pub(crate) enum Line {
 }
 
 async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
-    let connect =
-        parse_postgres(url)?.disable_statement_logging().application_name("bursar").options(dialect::POSTGRES_SETTINGS);
+    let connect = parse_postgres(url)?
+        .disable_statement_logging()
+        .application_name("bursar")
+        .options(dialect::POSTGRES_SETTINGS)
+        // As on SQLite: more than there are. The default of 100 has a process with several roles parse and plan hundreds again and again.
+        .statement_cache_capacity(1_000);
     // One plain connection first: its error says what is wrong, where the pool would only say that it waited.
     let first = tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&connect)).await;
     first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
