@@ -517,10 +517,22 @@ fn what_is_stuck_is_sent_again_and_offers_more() {
     });
 }
 
-/// Nodes that pass nothing on, and say what they like to whatever they are told.
+/// Nodes that pass nothing on, and say what they like to whatever they are told; or that only remember what they were told.
 struct Talkers<'a> {
     nodes: &'a dyn Chain,
-    says: (NodeRefusal, String),
+    /// `None`: what the nodes say.
+    says: Option<(NodeRefusal, String)>,
+    heard: Mutex<Vec<Vec<u8>>>,
+}
+
+impl<'a> Talkers<'a> {
+    fn new(nodes: &'a dyn Chain, says: Option<(NodeRefusal, String)>) -> Self {
+        Self { nodes, says, heard: Mutex::default() }
+    }
+
+    fn have_heard(&self, bytes: &[u8]) -> bool {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == bytes)
+    }
 }
 
 const REFUSALS: [NodeRefusal; 13] = [
@@ -541,9 +553,12 @@ const REFUSALS: [NodeRefusal; 13] = [
 
 #[rustfmt::skip]
 impl Chain for Talkers<'_> {
-    fn broadcast<'a>(&'a self, _: &'a [u8]) -> Answer<'a, Broadcast> {
-        let (kind, words) = self.says.clone();
-        Box::pin(std::future::ready(Ok(Broadcast::Refused(kind, words))))
+    fn broadcast<'a>(&'a self, bytes: &'a [u8]) -> Answer<'a, Broadcast> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(bytes.to_vec());
+        match self.says.clone() {
+            Some((kind, words)) => Box::pin(std::future::ready(Ok(Broadcast::Refused(kind, words)))),
+            None => self.nodes.broadcast(bytes),
+        }
     }
 
     fn kind(&self) -> ChainKind { self.nodes.kind() }
@@ -586,14 +601,14 @@ async fn nothing_is_let_go_for_words(desk: Desk<'_>) {
     for _ in 0..40 {
         let (kind, words) = texts.new_tree(&mut runner).unwrap().current();
         let says = (*kind.get(&REFUSALS), words);
-        let talkers = Talkers { nodes: &*desk.rig.chain, says };
+        let talkers = Talkers::new(&*desk.rig.chain, Some(says.clone()));
         desk.round_with(desk.rig.db, &talkers, "one").await.expect("a good round");
         desk.rig.clock.set(desk.rig.clock.now().plus_micros(31_000_000));
         let (job, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
-        assert_eq!((job.job.state, job.job.rounds), (JobState::Broadcasted, 1), "{:?}: {job:#?}", talkers.says);
-        assert_eq!(slots.len(), 1, "{:?}: {slots:#?}", talkers.says);
+        assert_eq!((job.job.state, job.job.rounds), (JobState::Broadcasted, 1), "{says:?}: {job:#?}");
+        assert_eq!(slots.len(), 1, "{says:?}: {slots:#?}");
         let said = slots[0].attempts.last().and_then(|attempt| attempt.said.clone());
-        assert!(said.is_some_and(|said| said.contains(&talkers.says.1)), "it was told: {:?} {slots:#?}", talkers.says);
+        assert!(said.is_some_and(|said| said.contains(&says.1)), "it was told: {says:?} {slots:#?}");
         assert!(job.lane_stopped.is_none(), "{job:#?}");
         let lanes = desk.rig.db.lanes(None, None, 0, 10).await.unwrap();
         assert_eq!(lanes.iter().map(|lane| lane.open).sum::<u64>(), 1);
@@ -633,6 +648,54 @@ fn a_cancel_takes_the_slot_or_comes_too_late() {
         assert_eq!(desk.state(rests).await, JobState::FailedFinal);
         desk.assert_true().await;
     });
+}
+
+/// It has a slot while the signer is away, and is given up then. The signer may have signed it before its answer was lost, so it is asked again; but no node
+/// ever hears of the payment: its cancel takes the slot, also where the cap lets nothing offer more, and whoever is behind it is paid.
+#[test]
+fn what_was_given_up_before_any_node_heard_of_it_is_never_told() {
+    for capped in [false, true] {
+        on_evm(async |desk| never_told(desk, capped).await);
+    }
+}
+
+#[test]
+fn postgres_what_was_given_up_before_any_node_heard_of_it_is_never_told() {
+    on(Engine::Postgres, async |db| never_told(Desk::start(db, ChainKind::Evm, 1).await, false).await);
+}
+
+async fn never_told(mut desk: Desk<'_>, capped: bool) {
+    desk.pen.away.store(true, Ordering::Relaxed);
+    let (id, to) = desk.add(&Coin::Native, 5).await;
+    let (behind, paid) = desk.add(&Coin::Native, 6).await;
+    desk.round().await;
+    assert_eq!([desk.state(id).await, desk.state(behind).await], [JobState::Signing; 2]);
+    assert_eq!(desk.rig.db.cancel_job(id, "ann", desk.rig.clock.now()).await.unwrap(), JobReply::Done);
+    desk.pen.away.store(false, Ordering::Relaxed);
+    if capped {
+        let (_, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
+        let offered = desk.rig.chain.decode_unsigned(&slots[0].attempts[0].payload).unwrap().fee;
+        let (Fee::Legacy { gas_price: price } | Fee::Eip1559 { max_fee: price, .. }) = offered else {
+            panic!("{offered:?}")
+        };
+        desk.rig.row.outbound.price_cap = price.try_into().unwrap();
+    }
+    let ears = Talkers::new(&*desk.rig.chain, None);
+    for _ in 0..20 {
+        desk.round_with(desk.rig.db, &ears, "one").await.expect("a good round");
+        desk.rig.mine(1);
+        assert_eq!(desk.paid(&to, &Coin::Native).await, raw(0));
+    }
+    let (job, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
+    assert_eq!(job.job.state, JobState::FailedFinal, "{job:#?} {slots:#?}");
+    let attempts = &slots[0].attempts;
+    assert_eq!((slots.len(), attempts.len()), (1, 2), "{slots:#?}");
+    let heard: Vec<bool> = attempts.iter().map(|one| ears.have_heard(&one.signed.as_ref().unwrap().0)).collect();
+    assert_eq!(heard, [false, true], "nodes hear of the cancel alone: {slots:#?}");
+    assert_eq!(attempts.iter().map(|one| one.told.is_some()).collect::<Vec<_>>(), heard);
+    assert_eq!(desk.state(behind).await, JobState::Confirmed);
+    assert_eq!(desk.paid(&paid, &Coin::Native).await, raw(6));
+    desk.assert_true().await;
 }
 
 /// Somebody else uses the wallet's key: the lane is stopped with a sentence, and goes on when two people say so.
