@@ -2,6 +2,7 @@
 //! paid here again.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use custody::withdrawal::{
     ImportChange, ImportGround, ImportKind, ImportNames, PlannedImport, changed_imports, plan_import,
@@ -559,7 +560,8 @@ fn postgres_what_the_other_program_pays_after_the_take_over_waits_for_two_people
     });
 }
 
-/// It has a job here by the time that the other program has paid it: the job is called off, and however it ends the money waits for two people.
+/// It has a job here by the time that the other program has paid it: the job is called off with the doubt, and again by every run that finds it; however it
+/// ends, the money waits for two people.
 #[test]
 fn postgres_a_doubt_about_what_has_a_job_is_kept() {
     on(Engine::Postgres, async |db| {
@@ -574,20 +576,31 @@ fn postgres_a_doubt_about_what_has_a_job_is_kept() {
         approve_by(db, desk, id, "bob").await;
         counter.round().await;
         assert_eq!(counter.state(id).await, WithdrawalState::Queued);
+        // Its slot is written down, and nobody has signed anything.
+        desk.pen.away.store(true, Ordering::Relaxed);
+        desk.round().await;
+        desk.pen.away.store(false, Ordering::Relaxed);
+        let job = job_of(db, id).await;
+        assert_eq!(db.job(job).await.unwrap().unwrap().0.job.state, JobState::Signing);
         old.set(1, &format!("status = 'completed', tx_hash = '0x{}'", "01".repeat(32))).await;
         let changed = old.changed(db).await;
-        assert_eq!(doubt(desk, &changed).await, [ChangedReply::DoubtedWithJob]);
+        let called_off = [ChangedReply::DoubtedWithJob(JobReply::Done)];
+        assert_eq!(doubt(desk, &changed).await, called_off);
         let row = db.withdrawals(&[id]).await.unwrap().remove(0);
         assert_eq!((row.state, row.people, row.rule.as_str()), (WithdrawalState::Queued, 2, "imported_may_be_paid"));
-        assert_eq!(doubt(desk, &changed).await, [ChangedReply::Before]);
-        // As the command does it.
-        db.cancel_job(job_of(db, id).await, "ann", desk.rig.clock.now()).await.unwrap();
-        for _ in 0..3 {
+        assert!(db.job(job).await.unwrap().unwrap().0.job.give_up, "in the same commit");
+        // One that was doubted by an older program, and whose job nobody has called off.
+        db.by_hand("UPDATE outbound_jobs SET give_up = FALSE").await.unwrap();
+        assert_eq!(doubt(desk, &changed).await, called_off);
+        assert!(db.job(job).await.unwrap().unwrap().0.job.give_up);
+        assert_eq!(db.withdrawals(&[id]).await.unwrap(), [row], "it is written once");
+        for _ in 0..20 {
             counter.round().await;
             desk.round().await;
             desk.rig.mine(1);
         }
         assert_eq!(counter.state(id).await, WithdrawalState::ManualReview);
+        assert_eq!(doubt(desk, &changed).await, [ChangedReply::Before]);
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "it is held");
         assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(0));
         clean(db).await;

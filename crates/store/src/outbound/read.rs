@@ -58,7 +58,7 @@ pub struct ShownLane {
 }
 
 /// What came of something that people asked of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobReply {
     Done,
     NoSuchJob,
@@ -200,32 +200,9 @@ impl Db {
     }
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
-    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that nodes may have.
+    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that is signed; what is not ends when the signer refuses it.
     pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
-        transact!(self, tx => {
-            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-            // Others share its transaction, which nothing cancels.
-            let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
-            match job.state {
-                JobState::Queued | JobState::FailedRetryable => {
-                    give_up(tx, &job, format!("given up by {by}"), at).await?;
-                    Ok(JobReply::Done)
-                }
-                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => {
-                    Ok(JobReply::NotNow(job.state))
-                }
-                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
-                    execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
-                    Ok(JobReply::Done)
-                }
-                JobState::Picked
-                | JobState::BuildingTx
-                | JobState::Confirming
-                | JobState::Confirmed
-                | JobState::FailedFinal => Ok(JobReply::NotNow(job.state)),
-            }
-        })
+        transact!(self, tx => call_off(tx, id, by, at).await)
     }
 
     /// Ends jobs of withdrawals that wait for a slot and whose time is over: nothing was signed for them that can still be mined. Who sends does the
@@ -311,6 +288,30 @@ impl Db {
             }
             Ok(JobReply::Done)
         })
+    }
+}
+
+/// As [`Db::cancel_job`]. Whoever calls off several does it in the order of their lanes.
+pub(crate) async fn call_off(tx: &mut Tx, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
+    let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+    let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+    // Others share its transaction, which nothing cancels when it is signed.
+    let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
+    match job.state {
+        JobState::Queued | JobState::FailedRetryable => {
+            give_up(tx, &job, format!("given up by {by}"), at).await?;
+            Ok(JobReply::Done)
+        }
+        JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
+        JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
+            execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
+            Ok(JobReply::Done)
+        }
+        JobState::Picked
+        | JobState::BuildingTx
+        | JobState::Confirming
+        | JobState::Confirmed
+        | JobState::FailedFinal => Ok(JobReply::NotNow(job.state)),
     }
 }
 
