@@ -671,6 +671,44 @@ fn postgres_what_was_judged_unpaid_and_is_mined_later_stops_its_group() {
     });
 }
 
+/// The books have read the block that has it, and whoever watches the slot has not: two people cannot say that it was not paid, and it is completed.
+#[test]
+fn postgres_what_a_block_has_is_not_judged_unpaid() {
+    on_both(async |counter| {
+        let (desk, db) = (&counter.desk, counter.desk.rig.db);
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let (to, token) = (desk.fresh(), desk.rig.token());
+        let (bytes, hash) =
+            desk.elsewhere(Payment { to: to.clone(), coin: token.clone(), amount: raw(1_000_000) }).await;
+        old.insert(&Row { hash: shown(desk.rig.kind, hash), ..Row::new(1, &to, "processing") }).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let id = taken(&done, 1);
+        desk.rig.chain.broadcast(&bytes).await.unwrap();
+        desk.rig.mine(4);
+        counter.books().await;
+        let read = "SELECT cause FROM chain_entries WHERE alive AND side = -1 AND tx_hash IS NOT NULL";
+        let causes = db.ask("SELECT 1", read).await.unwrap();
+        assert!(causes.contains(&vec![Some("payout".to_owned())]), "the books have it: {causes:?}");
+        let job = job_of(db, id).await;
+        let (_, slots, _) = db.job(job).await.unwrap().unwrap();
+        assert!(slots[0].mined().is_none(), "nobody has watched the slot: {slots:?}");
+        let said = db.judge_job(job, JobVerdict::Unpaid, &people(), desk.rig.clock.now()).await.unwrap();
+        assert_eq!(said, JobReply::NotNow(JobState::Broadcasted));
+        for _ in 0..9 {
+            desk.round().await;
+            desk.rig.mine(1);
+            counter.round().await;
+        }
+        assert_eq!(counter.state(id).await, WithdrawalState::Completed);
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "the customer has the money once");
+        assert_eq!(desk.paid(&to, &token).await, raw(1_000_000));
+        desk.assert_true().await;
+        clean(db).await;
+        old.end().await;
+    });
+}
+
 fn approval(id: WithdrawalId, group: GroupId, person: &str) -> NewWithdrawalApproval {
     NewWithdrawalApproval {
         withdrawal: id,

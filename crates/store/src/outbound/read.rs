@@ -85,6 +85,10 @@ statements! {
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
+    /// Whether the chain's own books have the transaction of a slot in a block, which whoever watches the slot may not have seen yet.
+    READ_IN_BOOKS = "SELECT e.id FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN outbound_attempts a ON a.slot_id = s.id
+            JOIN chain_entries e ON e.chain_id = l.chain_id AND e.tx_hash = a.tx_hash AND e.alive AND e.tx_hash IS NOT NULL
+        WHERE s.id = $1 LIMIT 1";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
@@ -257,6 +261,11 @@ impl Db {
             let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
             // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
             let settled = settled || imported && nowhere;
+            // The books have called it a payment of ours: were the money given back now, nobody would hear of it.
+            let unseen = imported && nowhere && verdict == JobVerdict::Unpaid;
+            if unseen && fetch_optional!(tx, READ_IN_BOOKS => (i64,), slot.0)?.is_some() {
+                return Ok(JobReply::NotNow(job.state));
+            }
             let events = match (job.state, verdict) {
                 (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
                     return Ok(JobReply::NotNow(job.state));
