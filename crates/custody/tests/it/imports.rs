@@ -467,6 +467,43 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
     });
 }
 
+/// What is certainly lost is not paid for another program either; what it has sent there is followed.
+#[test]
+fn postgres_what_would_be_lost_is_not_taken_over_unless_it_was_sent() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let burnt = || "0x000000000000000000000000000000000000dEaD".to_owned();
+        let (to, token) = (desk.fresh(), devnet::evm::TETHER.to_string());
+        let hash = format!("0x{}", "04".repeat(32));
+        for row in [
+            Row { to: burnt(), ..Row::new(1, &to, "pending") },
+            Row { to: token.to_lowercase(), ..Row::new(2, &to, "approved") },
+            Row { to: burnt(), hash: Some(hash), ..Row::new(3, &to, "processing") },
+        ] {
+            old.insert(&row).await;
+        }
+        let books = old.books().await;
+        let plan = planned(desk, &books);
+        for (number, why) in [(1, "nobody has the key"), (2, "the contract of a token")] {
+            let said = plan[&uuid(1, number)].draft.as_ref().unwrap_err();
+            assert!(said.contains(why), "{number}: {said}");
+        }
+        assert_eq!(plan[&uuid(1, 3)].kind(), ImportKind::Followed);
+        let done = take_over(db, desk, &books).await.unwrap();
+        assert_eq!(counter.state(taken(&done, 3)).await, WithdrawalState::Queued);
+        assert_eq!(
+            (done.len(), desk.rig.has(1, "USDT").await),
+            (1, 500_000 - 10_000),
+            "the money of the others is free"
+        );
+        clean(db).await;
+        old.end().await;
+    });
+}
+
 async fn doubt(desk: &Desk<'_>, changed: &[ImportChange]) -> Vec<ChangedReply> {
     let db = desk.rig.db.of(DatabaseRole::Administrator);
     let there: Vec<ChangedThere> = changed
