@@ -631,6 +631,7 @@ fn postgres_a_doubt_about_what_has_a_job_is_kept() {
         assert_eq!(doubt(desk, &changed).await, called_off);
         assert!(db.job(job).await.unwrap().unwrap().0.job.give_up);
         assert_eq!(db.withdrawals(&[id]).await.unwrap(), [row], "it is written once");
+        clean(db).await;
         for _ in 0..20 {
             counter.round().await;
             desk.round().await;

@@ -8,8 +8,9 @@ use store::testing::NOW;
 use store::withdrawal::{
     ChangedReply, ChangedThere, Enqueued, ImportCourse, ImportReply, NewImport, SettledBatch, WithdrawalApproved,
 };
-use store::{Db, db_test};
+use store::{Db, Engine, db_test};
 
+use crate::support::assert_clean;
 use crate::withdrawals::{Desk, approve, enqueue, id, send, settle, state, units, user};
 
 /// One that waits for a person.
@@ -61,7 +62,9 @@ db_test! {
             // A program that was killed between the two has left it so.
             db.by_hand("UPDATE outbound_jobs SET give_up = FALSE").await.unwrap();
         }
-        assert_eq!(db.withdrawals(&[id(1)]).await.unwrap()[0].version, 4, "the doubt itself is written once");
+        let row = db.withdrawals(&[id(1)]).await.unwrap().remove(0);
+        assert_eq!((row.version, row.people), (4, 2), "the doubt itself is written once");
+        assert_clean(db).await;
         // What waits for a slot is over at once, and then there is nothing to call off.
         let waits = queued(db, &desk, 2).await;
         assert_eq!(doubt(db, 2).await, ChangedReply::DoubtedWithJob(JobReply::Done));
@@ -78,5 +81,28 @@ db_test! {
         assert_eq!(doubt(db, 1).await, too_late);
         assert_eq!(settle(db, 1).await, SettledBatch { completed: vec![id(1)], ..SettledBatch::default() });
         assert_eq!(doubt(db, 1).await, ChangedReply::TooLate(WithdrawalState::Completed));
+        assert_clean(db).await;
+    }
+
+    /// One person had to agree when its job was made; the doubt came later. That one must have signed all the same.
+    async fn a_doubt_is_no_want_of_signatures_but_nobodys_is(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let job = queued(db, &desk, 1).await;
+        drop(send(db, &desk, job).await);
+        assert_eq!(doubt(db, 1).await, ChangedReply::DoubtedWithJob(JobReply::Done));
+        assert_clean(db).await;
+        let table = if db.engine() == Engine::Postgres { " ON withdrawal_approvals" } else { "" };
+        let triggers = if db.engine() == Engine::Postgres {
+            vec!["trg_withdrawal_approval_fixed"]
+        } else {
+            vec!["trg_withdrawal_approval_fixed", "trg_withdrawal_approval_kept"]
+        };
+        for trigger in triggers {
+            db.by_hand(&format!("DROP TRIGGER {trigger}{table}")).await.unwrap();
+        }
+        db.by_hand("DELETE FROM withdrawal_approvals").await.unwrap();
+        let report = db.audit(|_| ()).await.unwrap();
+        let found = format!("{:?}", report.findings);
+        assert!(!report.clean() && found.contains("2 people had to agree, and fewer have signed"), "{found}");
     }
 }
