@@ -566,7 +566,7 @@ fn what_nobody_has_signed_can_be_given_up() {
         house.pen.away.store(true, Ordering::Relaxed);
         assert_eq!(house.round().await.slots, 1);
         assert_eq!([house.state(good[0].0).await, house.state(bad.0).await], [JobState::Signing; 2]);
-        let give_up = async |job| db.cancel_job(job, "ann", house.clock.now()).await.unwrap();
+        let give_up = async |job: JobId| db.cancel_job(job, "ann", house.clock.now()).await.unwrap();
         assert_eq!(give_up(bad.0).await, JobReply::Done);
         house.pen.away.store(false, Ordering::Relaxed);
         assert_eq!(house.round().await.refused, 1);

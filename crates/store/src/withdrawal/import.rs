@@ -348,7 +348,8 @@ async fn doubt(
     let queued = |one: &&ChangedThere| {
         !one.followed && rows.get(&one.id).is_some_and(|row| row.state == WithdrawalState::Queued)
     };
-    let called = call_off_jobs(tx, changed.iter().filter(queued).map(|one| one.id), actor, at).await?;
+    let queued: Vec<WithdrawalId> = changed.iter().filter(queued).map(|one| one.id).collect();
+    let called = call_off_jobs(tx, &queued, actor, at).await?;
     for (one, reply) in changed.iter().zip(&mut replies) {
         match called.get(&one.id) {
             // It is over, and was doubted before it was: two people look at it by themselves.
@@ -362,12 +363,15 @@ async fn doubt(
 /// What is about to be paid a second time is called off, as far as that can still be done.
 async fn call_off_jobs(
     tx: &mut Tx,
-    queued: impl Iterator<Item = WithdrawalId>,
+    queued: &[WithdrawalId],
     actor: &str,
     at: Timestamp,
 ) -> Result<HashMap<WithdrawalId, JobReply>, StoreError> {
     let mut called = HashMap::new();
-    let jobs = fetch_all!(tx, READ_DOUBTED_JOBS => (i64, i64), numbers(queued))?;
+    if queued.is_empty() {
+        return Ok(called);
+    }
+    let jobs = fetch_all!(tx, READ_DOUBTED_JOBS => (i64, i64), numbers(queued.iter().copied()))?;
     for (id, job) in jobs {
         let job = JobId::new(job).map_err(|_| malformed("job"))?;
         called.insert(withdrawal_id(id)?, call_off(tx, job, actor, at).await?);
