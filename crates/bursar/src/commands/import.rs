@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use store::Db;
 use store::db::describe_url;
 use store::old_withdrawals::{ENDED, OldBooks, OldDatabase, OldError};
+use store::outbound::read::JobReply;
 use store::withdrawal::{ChangedReply, ChangedThere, ImportReply, NewImport, WithdrawalId};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
@@ -223,21 +224,22 @@ async fn back_up(old: &mut OldDatabase, arguments: &Arguments) -> Result<String,
     Ok(format!("backup: the file {} with {rows} rows; CRC-32C {sum:08x}, in {}", file.display(), beside.display()))
 }
 
-/// What the other program has gone on with waits for two people, as far as nothing pays it yet.
+/// What the other program has gone on with waits for two people, and what is about to be paid a second time is called off. What cannot be written keeps
+/// nothing else from that: it is told when all was tried, and the next run does it again.
 async fn doubt(db: &Db, changed: &[ImportChange], actor: &str) -> Result<Vec<ChangedReply>, Failure> {
-    let mut replies = Vec::with_capacity(changed.len());
+    let (mut replies, mut failed) = (Vec::with_capacity(changed.len()), None);
     for batch in changed.chunks(BATCH) {
         let there = |one: &ImportChange| ChangedThere { id: one.id, followed: one.followed, words: one.words.clone() };
         let there: Vec<ChangedThere> = batch.iter().map(there).collect();
-        replies.extend(db.doubt_imports(&there, actor, SystemClock.now()).await?);
-    }
-    // What is about to be paid a second time is called off, as far as that can still be done.
-    for (one, _) in changed.iter().zip(&replies).filter(|(_, reply)| **reply == ChangedReply::DoubtedWithJob) {
-        if let Some((job, _)) = db.jobs_of_withdrawal(one.id).await?.last() {
-            db.cancel_job(*job, actor, SystemClock.now()).await?;
+        match db.doubt_imports(&there, actor, SystemClock.now()).await {
+            Ok(some) => replies.extend(some),
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(replies)
+    match failed {
+        None => Ok(replies),
+        Some(error) => Err(error.into()),
+    }
 }
 
 /// Step 4. Each batch is one commit; whoever is killed between two is followed by the next run.
@@ -291,10 +293,18 @@ fn then(change: &ImportChange, reply: Option<ChangedReply>) -> String {
     match reply {
         None => "two people look, once --apply says so".to_owned(),
         Some(ChangedReply::Doubted | ChangedReply::Before) => "two people have to look at it".to_owned(),
-        Some(ChangedReply::DoubtedWithJob) => {
+        Some(ChangedReply::DoubtedWithJob(JobReply::Done)) => {
             format!(
-                "it has a job here, which is called off if nothing of it is out, and may be paid twice: bursar withdrawal show {id}"
+                "its job here is called off and ends as soon as that is safe; what nodes have of it may be paid twice: bursar withdrawal show {id}"
             )
+        }
+        Some(ChangedReply::DoubtedWithJob(JobReply::NotNow(state))) => {
+            format!(
+                "its job here is {state} and cannot be called off: it may be paid twice: bursar withdrawal show {id}"
+            )
+        }
+        Some(ChangedReply::DoubtedWithJob(JobReply::NoSuchJob | JobReply::NeverReplaced)) => {
+            format!("its job here cannot be called off: it may be paid twice: bursar withdrawal show {id}")
         }
         Some(ChangedReply::TooLate(WithdrawalState::Queued)) => {
             "here it is followed by the hash that it had".to_owned()
@@ -404,6 +414,8 @@ impl Shown<'_> {
 
 #[cfg(test)]
 mod tests {
+    use domain::outbound::JobState;
+
     use super::*;
 
     #[test]
@@ -426,7 +438,11 @@ mod tests {
         let taken = vec![("one".to_owned(), ImportReply::Changed { id, old_status: "pending".to_owned(), hash: None })];
         for (reply, then) in [
             (ChangedReply::Doubted, "two people"),
-            (ChangedReply::DoubtedWithJob, "may be paid twice"),
+            (ChangedReply::DoubtedWithJob(JobReply::Done), "is called off"),
+            (
+                ChangedReply::DoubtedWithJob(JobReply::NotNow(JobState::Broadcasted)),
+                "is broadcasted and cannot be called off",
+            ),
             (ChangedReply::TooLate(WithdrawalState::Queued), "followed by the hash"),
             (ChangedReply::TooLate(WithdrawalState::Cancelled), "cancelled already"),
         ] {

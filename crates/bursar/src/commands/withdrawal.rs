@@ -241,9 +241,10 @@ async fn say(
             format!("there is no withdrawal {id}"),
             "bursar withdrawal list shows them",
         )),
-        Some(DecisionReply::NotNow(state)) => {
-            not_now(&format!("it is {state}"), "only what waits in manual_review is judged")
-        }
+        Some(DecisionReply::NotNow(state)) => not_now(
+            &format!("it is {state}"),
+            "judged is what waits in manual_review, and what is completed when its chain took the payment back",
+        ),
         Some(DecisionReply::SignerKnowsMore) => not_now(
             "the signer has signed it here as well, in a time that this database does not know",
             "look at the recipient for the payments of both programs; if neither can be mined any more: unpaid-anywhere",

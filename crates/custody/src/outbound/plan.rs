@@ -184,9 +184,13 @@ impl SendWorker<'_> {
         let after = i64::from(self.ground.row.outbound.stuck_after_s) * 1_000_000;
         let mut waiting = Vec::new();
         for slot in work.slots.iter().filter(|slot| usable.contains(&slot.lane) && slot.mined().is_none()) {
-            let Some((newest, told)) = slot.newest().and_then(|newest| Some((newest, newest.told?))) else { continue };
-            let used = slot.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce < *mined);
             let given_up = slot.jobs.iter().any(|(job, _)| job.give_up);
+            let Some(newest) = slot.newest() else { continue };
+            // A payment that was given up before it was told is never told: its cancel does not wait for that.
+            let untold = given_up && newest.kind == AttemptKind::Pay;
+            let last = || slot.attempts.iter().filter_map(|one| one.told).max().unwrap_or(newest.created);
+            let Some(told) = newest.told.or_else(|| untold.then(last)) else { continue };
+            let used = slot.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce < *mined);
             let asked = slot.jobs.iter().any(|(job, _)| job.bump) && slot.nonce.is_some();
             let end = given_up && newest.kind == AttemptKind::Pay && slot.nonce.is_some();
             if given_up && slot.nonce.is_none() {
@@ -231,7 +235,11 @@ impl SendWorker<'_> {
             let most = slot.jobs.first().map_or(limits.fee_cap, |(job, _)| job.most_fee);
             let cap = draft::cap(self.ground.row.kind, limits, most);
             let next = if end {
-                draft::cancel_instead(self.chain, address, &old, price, cap).map(|payload| (payload, true))
+                // Where no node was told of anything, as much as the payment offers is enough: at the cap it could offer no more, and would wait for ever.
+                let heard = slot.attempts.iter().any(|one| one.told.is_some());
+                let same = || draft::cancel(self.chain, address, slot.nonce.filter(|_| !heard)?, old.fee).ok();
+                let cancel = draft::cancel_instead(self.chain, address, &old, price, cap).or_else(same);
+                cancel.map(|payload| (payload, true))
             } else if wait.urge(now, after) == Urge::Replace {
                 let cancels = matches!(newest.kind, AttemptKind::Cancel(_));
                 draft::offer_more(self.chain, address, &old, price, (cap, most)).map(|payload| (payload, cancels))

@@ -16,8 +16,8 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots, Share,
-    SignedAs, SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
+    AttemptKind, AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots,
+    Share, SignedAs, SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -167,9 +167,14 @@ impl<'a> SendWorker<'a> {
         };
         let signed = self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
         let by_id: HashMap<SlotId, &OpenSlot> = open.iter().map(|slot| (slot.id, slot)).collect();
-        let fresh = signed.iter().filter_map(|one| self.telling(by_id.get(&one.slot)?, one.number, bytes_of(one)?));
+        let fresh = signed.iter().filter_map(|one| {
+            let slot = by_id.get(&one.slot)?;
+            let attempt = slot.attempts.iter().find(|attempt| attempt.number == one.number)?;
+            self.telling(slot, attempt, bytes_of(one)?)
+        });
         let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id));
-        let again = again.filter_map(|slot| self.told_again(slot, slot.newest()?));
+        // The newest that nodes may be told of.
+        let again = again.filter_map(|slot| slot.attempts.iter().rev().find_map(|one| self.told_again(slot, one)));
         self.tell(&held, fresh.chain(again).collect(), clock, &mut sent).await?;
         Ok(sent)
     }
@@ -419,16 +424,23 @@ impl<'a> SendWorker<'a> {
 
     // ---- nodes -----------------------------------------------------------------------------------------------
 
-    /// `None`: nodes are not told of what is in a block, nor of what people gave up on TRON, where nothing cancels it but its time.
-    fn telling<'b>(&self, slot: &OpenSlot, number: u32, bytes: &'b [u8]) -> Option<Telling<'b>> {
-        let ends = self.ground.row.kind == ChainKind::Tron;
+    /// `None`: nodes are not told of what is in a block, nor of what people gave up and something else ends: on TRON its time; on EVM a cancel, which
+    /// takes the place of a payment that was never told. Where a cancel comes too late for the nodes it is still the chain that says which was mined.
+    fn telling<'b>(&self, slot: &OpenSlot, attempt: &AttemptRow, bytes: &'b [u8]) -> Option<Telling<'b>> {
+        let ends = match self.ground.row.kind {
+            ChainKind::Tron => true,
+            ChainKind::Evm => attempt.kind == AttemptKind::Pay && attempt.told.is_none(),
+            // Nothing cancels what is signed there, and others share it.
+            ChainKind::Bitcoin => false,
+        };
         let is_over = ends && slot.jobs.iter().any(|(job, _)| job.give_up);
         let told = slot.mined().is_none() && !is_over;
+        let number = attempt.number;
         told.then_some(Telling { lane: slot.lane, slot: slot.id, nonce: slot.nonce, number, bytes })
     }
 
     fn told_again<'b>(&self, slot: &'b OpenSlot, attempt: &'b AttemptRow) -> Option<Telling<'b>> {
-        self.telling(slot, attempt.number, attempt.signed.as_ref()?.0.as_slice())
+        self.telling(slot, attempt, attempt.signed.as_ref()?.0.as_slice())
     }
 
     /// Tells the nodes of attempts that are signed, and keeps that they were told.

@@ -231,7 +231,14 @@ impl ImportGround<'_> {
             return Err("its address is a wallet of the house".to_owned());
         }
         let course = match &old.hash {
+            // Wherever it was sent to, it was sent.
             Some(hash) => self.followed(old, hash, (chain_there, chain, family), &books.hot_wallets, raw)?,
+            None if to.is_nobodys() => {
+                return Err("its address: nobody has the key of it, and what is sent there is lost".to_owned());
+            }
+            None if is_token(chain, family, &to) => {
+                return Err("its address is the contract of a token: what is sent there is lost".to_owned());
+            }
             None if old.memo.as_ref().is_some_and(|memo| !memo.trim().is_empty()) => {
                 return Err("it has a memo, which nothing here would send with it".to_owned());
             }
@@ -290,6 +297,12 @@ impl ImportGround<'_> {
             Place::Written(_) => None,
         }
     }
+}
+
+/// Whether it is the contract of a coin that is listed there.
+fn is_token(chain: &ChainRow, family: Family, to: &Address) -> bool {
+    let mut contracts = chain.listings.iter().filter_map(|listing| listing.form.contract());
+    contracts.any(|contract| family.parse_address(contract).is_ok_and(|token| token == *to))
 }
 
 fn listing<'a>(old: &OldWithdrawal, chain: &'a ChainRow) -> Result<&'a ListingRow, String> {

@@ -124,7 +124,8 @@ impl<'a> WithdrawalWorker<'a> {
         done.goes_on(taken_back, "what the chain took back cannot be given back");
         let expired = self.expire(&seldom.expired, &signed, now, &mut done).await;
         done.goes_on(expired, "what is too old cannot be given back");
-        self.pay(&due.approved, &signed, now, &mut done).await?;
+        let paid = self.pay(&due.approved, &signed, now, &mut done).await;
+        done.goes_on(paid, "what was approved cannot be given a job");
         let approved: Vec<WithdrawalId> = due.approved.iter().map(|row| row.id).collect();
         self.after = DueAfter { approved: last_of_full(&approved), failed: last_of_full(&due.failed) };
         // What waits for the signer is no reason to come again at once.
@@ -228,7 +229,7 @@ impl<'a> WithdrawalWorker<'a> {
         for row in approved {
             match ways.get(row.to.as_str()).unwrap_or(&Way::Out) {
                 Way::Inside(payee) => inside.push(SettleInside { withdrawal: row.id, payee: *payee }),
-                Way::Out => out.push(Enqueue { withdrawal: row.id, job: self.job_id()? }),
+                Way::Out => out.push(row.id),
                 // Nothing is paid by a row that lies. The difference is in the log, and people look at the withdrawal.
                 Way::Unclear => {
                     unclear.push(review(row, "whose the destination is cannot be said: a row and the keys differ"));
@@ -247,6 +248,9 @@ impl<'a> WithdrawalWorker<'a> {
                 InsideReply::NoSuchWithdrawal | InsideReply::NotNow(_) | InsideReply::SignerNotAsked => {}
             }
         }
+        // A number is wanted for jobs alone, so the others do not wait for one.
+        let enqueue = |withdrawal: WithdrawalId| self.job_id().map(|job| Enqueue { withdrawal, job });
+        let out = out.into_iter().map(enqueue).collect::<Result<Vec<Enqueue>, WithdrawalError>>()?;
         for (wanted, reply) in out.iter().zip(self.db.enqueue_withdrawals(&self.row, &out, signed, now).await?) {
             match reply {
                 Enqueued::Queued { .. } => done.queued += 1,

@@ -1,4 +1,7 @@
-//! A chain of which one thing is not as it is: its nodes say what they like to whatever they are told, or it has no base fee.
+//! A chain of which one thing is not as it is: its nodes say what they like to whatever they are told, or it has no base fee. It remembers what
+//! it was told.
+
+use std::sync::{Mutex, PoisonError};
 
 use chain::client::{Nonces, Proven, Sent};
 use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched};
@@ -15,17 +18,27 @@ pub struct Bent<'a> {
     says: Option<(NodeRefusal, String)>,
     /// Every price is one for a unit of gas.
     legacy: bool,
+    heard: Mutex<Vec<Vec<u8>>>,
 }
 
 impl<'a> Bent<'a> {
+    /// Nothing is bent: it only remembers.
+    pub fn listening(nodes: &'a dyn Chain) -> Self {
+        Self { nodes, says: None, legacy: false, heard: Mutex::default() }
+    }
+
+    pub fn has_heard(&self, bytes: &[u8]) -> bool {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == bytes)
+    }
+
     /// Nodes that pass nothing on.
     pub fn talking(nodes: &'a dyn Chain, says: (NodeRefusal, String)) -> Self {
-        Self { nodes, says: Some(says), legacy: false }
+        Self { says: Some(says), ..Self::listening(nodes) }
     }
 
     /// An EVM chain as before EIP-1559.
     pub fn without_base_fee(nodes: &'a dyn Chain) -> Self {
-        Self { nodes, says: None, legacy: true }
+        Self { legacy: true, ..Self::listening(nodes) }
     }
 }
 
@@ -53,6 +66,7 @@ pub fn words() -> impl Strategy<Value = String> {
 #[rustfmt::skip]
 impl Chain for Bent<'_> {
     fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(signed.to_vec());
         match self.says.clone() {
             Some((kind, words)) => Box::pin(std::future::ready(Ok(Broadcast::Refused(kind, words)))),
             None => self.nodes.broadcast(signed),

@@ -2,6 +2,7 @@
 //! paid here again.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use custody::withdrawal::{
     ImportChange, ImportGround, ImportKind, ImportNames, PlannedImport, changed_imports, plan_import,
@@ -466,6 +467,43 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
     });
 }
 
+/// What is certainly lost is not paid for another program either; what it has sent there is followed.
+#[test]
+fn postgres_what_would_be_lost_is_not_taken_over_unless_it_was_sent() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let burnt = || "0x000000000000000000000000000000000000dEaD".to_owned();
+        let (to, token) = (desk.fresh(), devnet::evm::TETHER.to_string());
+        let hash = format!("0x{}", "04".repeat(32));
+        for row in [
+            Row { to: burnt(), ..Row::new(1, &to, "pending") },
+            Row { to: token.to_lowercase(), ..Row::new(2, &to, "approved") },
+            Row { to: burnt(), hash: Some(hash), ..Row::new(3, &to, "processing") },
+        ] {
+            old.insert(&row).await;
+        }
+        let books = old.books().await;
+        let plan = planned(desk, &books);
+        for (number, why) in [(1, "nobody has the key"), (2, "the contract of a token")] {
+            let said = plan[&uuid(1, number)].draft.as_ref().unwrap_err();
+            assert!(said.contains(why), "{number}: {said}");
+        }
+        assert_eq!(plan[&uuid(1, 3)].kind(), ImportKind::Followed);
+        let done = take_over(db, desk, &books).await.unwrap();
+        assert_eq!(counter.state(taken(&done, 3)).await, WithdrawalState::Queued);
+        assert_eq!(
+            (done.len(), desk.rig.has(1, "USDT").await),
+            (1, 500_000 - 10_000),
+            "the money of the others is free"
+        );
+        clean(db).await;
+        old.end().await;
+    });
+}
+
 async fn doubt(desk: &Desk<'_>, changed: &[ImportChange]) -> Vec<ChangedReply> {
     let db = desk.rig.db.of(DatabaseRole::Administrator);
     let there: Vec<ChangedThere> = changed
@@ -559,7 +597,8 @@ fn postgres_what_the_other_program_pays_after_the_take_over_waits_for_two_people
     });
 }
 
-/// It has a job here by the time that the other program has paid it: the job is called off, and however it ends the money waits for two people.
+/// It has a job here by the time that the other program has paid it: the job is called off with the doubt, and again by every run that finds it; however it
+/// ends, the money waits for two people.
 #[test]
 fn postgres_a_doubt_about_what_has_a_job_is_kept() {
     on(Engine::Postgres, async |db| {
@@ -574,20 +613,32 @@ fn postgres_a_doubt_about_what_has_a_job_is_kept() {
         approve_by(db, desk, id, "bob").await;
         counter.round().await;
         assert_eq!(counter.state(id).await, WithdrawalState::Queued);
+        // Its slot is written down, and nobody has signed anything.
+        desk.pen.away.store(true, Ordering::Relaxed);
+        desk.round().await;
+        desk.pen.away.store(false, Ordering::Relaxed);
+        let job = job_of(db, id).await;
+        assert_eq!(db.job(job).await.unwrap().unwrap().0.job.state, JobState::Signing);
         old.set(1, &format!("status = 'completed', tx_hash = '0x{}'", "01".repeat(32))).await;
         let changed = old.changed(db).await;
-        assert_eq!(doubt(desk, &changed).await, [ChangedReply::DoubtedWithJob]);
+        let called_off = [ChangedReply::DoubtedWithJob(JobReply::Done)];
+        assert_eq!(doubt(desk, &changed).await, called_off);
         let row = db.withdrawals(&[id]).await.unwrap().remove(0);
         assert_eq!((row.state, row.people, row.rule.as_str()), (WithdrawalState::Queued, 2, "imported_may_be_paid"));
-        assert_eq!(doubt(desk, &changed).await, [ChangedReply::Before]);
-        // As the command does it.
-        db.cancel_job(job_of(db, id).await, "ann", desk.rig.clock.now()).await.unwrap();
-        for _ in 0..3 {
+        assert!(db.job(job).await.unwrap().unwrap().0.job.give_up, "in the same commit");
+        // One that was doubted by an older program, and whose job nobody has called off.
+        db.by_hand("UPDATE outbound_jobs SET give_up = FALSE").await.unwrap();
+        assert_eq!(doubt(desk, &changed).await, called_off);
+        assert!(db.job(job).await.unwrap().unwrap().0.job.give_up);
+        assert_eq!(db.withdrawals(&[id]).await.unwrap(), [row], "it is written once");
+        clean(db).await;
+        for _ in 0..20 {
             counter.round().await;
             desk.round().await;
             desk.rig.mine(1);
         }
         assert_eq!(counter.state(id).await, WithdrawalState::ManualReview);
+        assert_eq!(doubt(desk, &changed).await, [ChangedReply::Before]);
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "it is held");
         assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(0));
         clean(db).await;
@@ -654,6 +705,44 @@ fn postgres_what_was_judged_unpaid_and_is_mined_later_stops_its_group() {
         assert!(findings.iter().any(|one| one.kind == "foreign_spend"), "{findings:?}");
         let lanes = db.lanes(None, None, 0, 9).await.unwrap();
         assert!(lanes.iter().any(|lane| lane.lane.stopped.is_some()), "{lanes:?}");
+        old.end().await;
+    });
+}
+
+/// The books have read the block that has it, and whoever watches the slot has not: two people cannot say that it was not paid, and it is completed.
+#[test]
+fn postgres_what_a_block_has_is_not_judged_unpaid() {
+    on_both(async |counter| {
+        let (desk, db) = (&counter.desk, counter.desk.rig.db);
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let (to, token) = (desk.fresh(), desk.rig.token());
+        let (bytes, hash) =
+            desk.elsewhere(Payment { to: to.clone(), coin: token.clone(), amount: raw(1_000_000) }).await;
+        old.insert(&Row { hash: shown(desk.rig.kind, hash), ..Row::new(1, &to, "processing") }).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let id = taken(&done, 1);
+        desk.rig.chain.broadcast(&bytes).await.unwrap();
+        desk.rig.mine(4);
+        counter.books().await;
+        let read = "SELECT cause FROM chain_entries WHERE alive AND side = -1 AND tx_hash IS NOT NULL";
+        let causes = db.ask("SELECT 1", read).await.unwrap();
+        assert!(causes.contains(&vec![Some("payout".to_owned())]), "the books have it: {causes:?}");
+        let job = job_of(db, id).await;
+        let (_, slots, _) = db.job(job).await.unwrap().unwrap();
+        assert!(slots[0].mined().is_none(), "nobody has watched the slot: {slots:?}");
+        let said = db.judge_job(job, JobVerdict::Unpaid, &people(), desk.rig.clock.now()).await.unwrap();
+        assert_eq!(said, JobReply::NotNow(JobState::Broadcasted));
+        for _ in 0..9 {
+            desk.round().await;
+            desk.rig.mine(1);
+            counter.round().await;
+        }
+        assert_eq!(counter.state(id).await, WithdrawalState::Completed);
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "the customer has the money once");
+        assert_eq!(desk.paid(&to, &token).await, raw(1_000_000));
+        desk.assert_true().await;
+        clean(db).await;
         old.end().await;
     });
 }

@@ -581,6 +581,54 @@ fn a_cancel_takes_the_slot_or_comes_too_late() {
     });
 }
 
+/// It has a slot while the signer is away, and is given up then. The signer may have signed it before its answer was lost, so it is asked again; but no node
+/// ever hears of the payment: its cancel takes the slot, also where the cap lets nothing offer more, and whoever is behind it is paid.
+#[test]
+fn what_was_given_up_before_any_node_heard_of_it_is_never_told() {
+    for capped in [false, true] {
+        on_evm(async |desk| never_told(desk, capped).await);
+    }
+}
+
+#[test]
+fn postgres_what_was_given_up_before_any_node_heard_of_it_is_never_told() {
+    on(Engine::Postgres, async |db| never_told(Desk::start(db, ChainKind::Evm, 1).await, false).await);
+}
+
+async fn never_told(mut desk: Desk<'_>, capped: bool) {
+    desk.pen.away.store(true, Ordering::Relaxed);
+    let (id, to) = desk.add(&Coin::Native, 5).await;
+    let (behind, paid) = desk.add(&Coin::Native, 6).await;
+    desk.round().await;
+    assert_eq!([desk.state(id).await, desk.state(behind).await], [JobState::Signing; 2]);
+    assert_eq!(desk.rig.db.cancel_job(id, "ann", desk.rig.clock.now()).await.unwrap(), JobReply::Done);
+    desk.pen.away.store(false, Ordering::Relaxed);
+    if capped {
+        let (_, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
+        let offered = desk.rig.chain.decode_unsigned(&slots[0].attempts[0].payload).unwrap().fee;
+        let (Fee::Legacy { gas_price: price } | Fee::Eip1559 { max_fee: price, .. }) = offered else {
+            panic!("{offered:?}")
+        };
+        desk.rig.row.outbound.price_cap = price.try_into().unwrap();
+    }
+    let ears = Bent::listening(&*desk.rig.chain);
+    for _ in 0..20 {
+        desk.round_with(desk.rig.db, &ears, "one").await.expect("a good round");
+        desk.rig.mine(1);
+        assert_eq!(desk.paid(&to, &Coin::Native).await, raw(0));
+    }
+    let (job, slots, _) = desk.rig.db.job(id).await.unwrap().unwrap();
+    assert_eq!(job.job.state, JobState::FailedFinal, "{job:#?} {slots:#?}");
+    let attempts = &slots[0].attempts;
+    assert_eq!((slots.len(), attempts.len()), (1, 2), "{slots:#?}");
+    let heard: Vec<bool> = attempts.iter().map(|one| ears.has_heard(&one.signed.as_ref().unwrap().0)).collect();
+    assert_eq!(heard, [false, true], "nodes hear of the cancel alone: {slots:#?}");
+    assert_eq!(attempts.iter().map(|one| one.told.is_some()).collect::<Vec<_>>(), heard);
+    assert_eq!(desk.state(behind).await, JobState::Confirmed);
+    assert_eq!(desk.paid(&paid, &Coin::Native).await, raw(6));
+    desk.assert_true().await;
+}
+
 /// Somebody else uses the wallet's key: the lane is stopped with a sentence, and goes on when two people say so.
 #[test]
 fn another_program_with_the_same_key_stops_the_lane() {

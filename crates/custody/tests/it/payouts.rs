@@ -36,6 +36,7 @@ use store::catalog::{Author, Catalog};
 use store::deposit::DepositFilter;
 use store::entry::ChainRow;
 use store::grants::DatabaseRole;
+use store::outbound::read::JobReply;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::testing::{TestDb, on};
 use store::utxo::{ListFilter, NewAddress, Paths};
@@ -554,6 +555,33 @@ fn what_is_refused_goes_alone_from_then_on() {
         }
         house.agree(&good, 30_000).await;
         assert_eq!(house.state(bad.0).await, JobState::FailedFinal);
+        assert_eq!(house.balance(&bad.1).await, 0);
+    });
+}
+
+/// Nothing of its transaction is signed: it ends when the signer refuses it, and is not tried again. When something is signed nothing calls it off.
+#[test]
+fn what_nobody_has_signed_can_be_given_up() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 4_000_000, 3_000_000]).await;
+        let good = [house.add_with(30_000, 1).await];
+        // No intent may live so long.
+        let bad = house.add_for(30_000, 1, 100).await;
+        house.pen.away.store(true, Ordering::Relaxed);
+        assert_eq!(house.round().await.slots, 1);
+        assert_eq!([house.state(good[0].0).await, house.state(bad.0).await], [JobState::Signing; 2]);
+        let give_up = async |job: JobId| db.cancel_job(job, "ann", house.clock.now()).await.unwrap();
+        assert_eq!(give_up(bad.0).await, JobReply::Done);
+        house.pen.away.store(false, Ordering::Relaxed);
+        assert_eq!(house.round().await.refused, 1);
+        assert_eq!(house.state(bad.0).await, JobState::FailedFinal, "{}", house.shown(bad.0).await.job.reason);
+        house.pass(61);
+        assert_eq!(house.round().await.slots, 1);
+        assert_eq!(give_up(good[0].0).await, JobReply::NotNow(JobState::Broadcasted));
+        for _ in 0..3 {
+            house.settle().await;
+        }
+        house.agree(&good, 30_000).await;
         assert_eq!(house.balance(&bad.1).await, 0);
     });
 }

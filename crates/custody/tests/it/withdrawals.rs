@@ -430,15 +430,17 @@ fn a_round_that_dies_anywhere_makes_one_job_and_gives_back_once() {
     on(Engine::Sqlite, async |db| {
         let counter = Counter::open(db, ChainKind::Evm).await;
         counter.pay_in(50_000_000).await;
+        // What fails in a round is tried again by the next, and the round says so.
+        let failed = |round: Option<WithdrawalRound>| round.is_none_or(|round| round.waits.is_some());
         for at in 0.. {
             let id = counter.taken(&counter.desk.fresh(), 1_000).await;
-            let died = counter.round_on(&failing_at(db, at)).await.is_none();
+            let died = failed(counter.round_on(&failing_at(db, at)).await);
             counter.round().await;
             let jobs = db.jobs_of_withdrawal(id).await.unwrap();
             assert_eq!((jobs.len(), counter.state(id).await), (1, WithdrawalState::Queued), "point {at}");
             // People give the job up: the hold is released, once, whoever dies.
             db.cancel_job(jobs[0].0, "ann", counter.desk.rig.clock.now()).await.unwrap();
-            let died_again = counter.round_on(&failing_at(db, at)).await.is_none();
+            let died_again = failed(counter.round_on(&failing_at(db, at)).await);
             counter.round().await;
             assert_eq!(counter.state(id).await, WithdrawalState::Failed, "point {at}");
             assert_eq!(counter.desk.rig.has(1, "USDT").await, 500_000, "point {at}");
@@ -483,12 +485,15 @@ fn what_cannot_be_given_back_keeps_nobody_from_being_paid() {
     });
 }
 
-/// What a signer remembers, as a test wants it: the first so many were signed in a time that the database does not know.
+/// What a signer remembers, as a test wants it: these were signed in a time that the database does not know, and no others ever.
 struct KnowsMoreOf(Vec<signer::names::JobId>);
 
 impl Remembers for KnowsMoreOf {
     fn rounds<'a>(&'a self, jobs: &'a [signer::names::JobId]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
-        Box::pin(std::future::ready(Ok(jobs.iter().map(|job| Some(u32::from(self.0.contains(job)))).collect())))
+        Box::pin(std::future::ready(Ok(jobs
+            .iter()
+            .map(|job| Some(if self.0.contains(job) { 2 } else { 0 }))
+            .collect())))
     }
 }
 
@@ -515,6 +520,37 @@ fn what_waits_for_people_does_not_keep_the_next_from_its_end() {
         assert_eq!(worker.round(&*rig.clock).await.unwrap().failed, 1);
         assert_eq!(counter.state(ids[1_000]).await, WithdrawalState::Failed);
         assert_eq!(counter.state(ids[0]).await, WithdrawalState::ManualReview);
+    });
+}
+
+/// A process that has no number for a job settles inside all the same, tells what people have to look at, and says why the others wait.
+#[test]
+fn who_has_no_number_for_a_job_does_everything_else() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let kept = counter.taken(&desk.fresh(), 10_000).await;
+        counter.round().await;
+        desk.pass(8).await;
+        assert_eq!(counter.round().await.completed, 1);
+        // Its chain takes it back for good, and its account takes nothing.
+        let out = counter.taken(&desk.fresh(), 1_000).await;
+        let inside = counter.taken(&desk.rig.address(2).await, 1_000).await;
+        db.by_hand("UPDATE outbound_jobs SET state = 'failed_final', slot_id = NULL").await.unwrap();
+        let more = KnowsMoreOf([signer::names::JobId::Withdrawal(kept.number())].into());
+        let none = || None;
+        let mut worker =
+            WithdrawalWorker::new(db, &more, &none, desk.rig.row.clone(), Arc::clone(&desk.rig.pinned)).unwrap();
+        let round = worker.round(&*desk.rig.clock).await.expect("a round without numbers is a round");
+        assert_eq!((round.inside, round.queued, round.kept), (1, 0, vec![kept]), "{:?}", round.waits);
+        assert!(round.waits.is_some_and(|why| why.contains("cannot be given a job")));
+        assert_eq!(counter.state(inside).await, WithdrawalState::Completed);
+        assert_eq!(counter.state(out).await, WithdrawalState::Approved);
+        let findings = db.open_findings(0, 10).await.unwrap();
+        assert!(findings.iter().any(|one| one.kind == "not_given_back"), "{findings:?}");
+        // With numbers it is paid.
+        assert_eq!(counter.round().await.queued, 1);
     });
 }
 

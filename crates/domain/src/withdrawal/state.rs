@@ -61,7 +61,7 @@ pub enum WithdrawalEvent {
     SignerKnowsMore,
     /// Another program, from which it was taken over, has gone on with it: it may have been paid there.
     ChangedThere,
-    /// Two people say that it was paid in that time.
+    /// Two people say that it was paid in that time. Of one that is completed only when the chain took its payment back: it stays so.
     JudgedPaid,
     /// Two people say that it was not, and never will be. Of one that is completed only when the chain took its payment back.
     JudgedUnpaid,
@@ -199,8 +199,10 @@ impl WithdrawalState {
             },
             Self::Completed => match event {
                 TakenBack | JudgedUnpaid => Ok(Self::Failed),
+                // By something else than its job.
+                JudgedPaid => Ok(Self::Completed),
                 Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded
-                | Expired | SignerKnowsMore | ChangedThere | JudgedPaid => illegal,
+                | Expired | SignerKnowsMore | ChangedThere => illegal,
             },
             Self::Failed | Self::Rejected | Self::Cancelled => illegal,
         }

@@ -24,6 +24,7 @@ const TABLE: &str = "
     queued         Unfunded       approved
     completed      TakenBack      failed
     completed      JudgedUnpaid   failed
+    completed      JudgedPaid     completed
     pending        SignerKnowsMore manual_review
     pending        Expired        failed
     manual_review  Expired        failed
@@ -45,7 +46,7 @@ fn pairs() -> impl Iterator<Item = (WithdrawalState, WithdrawalEvent)> {
 fn every_state_with_every_event_is_as_the_table_says() {
     let rows: Vec<Vec<&str>> =
         TABLE.lines().map(|line| line.split_whitespace().collect()).filter(|row: &Vec<&str>| row.len() == 3).collect();
-    assert_eq!(rows.len(), 29);
+    assert_eq!(rows.len(), 30);
     for (state, event) in pairs() {
         let expected = rows.iter().find(|row| row[0] == state.as_str() && row[1] == format!("{event:?}"));
         let expected = expected.map(|row| row[2]).ok_or(IllegalStep { state, event });
@@ -61,7 +62,7 @@ fn from_queued_on_only_the_job_decides() {
     assert!(WithdrawalState::Completed.next(ChangedThere).is_err());
     for event in [Approved, Doubted, Refused, Cancelled, Queued, SettledInside, Expired, JudgedPaid, JudgedUnpaid] {
         assert!(WithdrawalState::Queued.next(event).is_err(), "{event:?}");
-        let judged = event == JudgedUnpaid;
+        let judged = matches!(event, JudgedPaid | JudgedUnpaid);
         assert_eq!(WithdrawalState::Completed.next(event).is_ok(), judged, "{event:?}");
     }
 }
@@ -69,9 +70,12 @@ fn from_queued_on_only_the_job_decides() {
 /// Or when two people say so of one whose payment its chain took back, which the store looks at.
 #[test]
 fn what_was_completed_fails_by_proof_alone() {
-    let ends: Vec<WithdrawalEvent> =
-        WithdrawalEvent::ALL.into_iter().filter(|event| WithdrawalState::Completed.next(*event).is_ok()).collect();
-    assert_eq!(ends, [TakenBack, JudgedUnpaid]);
+    let leads = |event: WithdrawalEvent, to| WithdrawalState::Completed.next(event) == Ok(to);
+    let to = |state| WithdrawalEvent::ALL.into_iter().filter(|event| leads(*event, state)).collect::<Vec<_>>();
+    assert_eq!(to(WithdrawalState::Failed), [TakenBack, JudgedUnpaid]);
+    // What two people judge paid stays so, and no money moves.
+    assert_eq!(to(WithdrawalState::Completed), [JudgedPaid]);
+    assert_eq!(WithdrawalState::Completed.money_to(WithdrawalState::Completed), MoneyStep::Stays);
     let gives_back: Vec<(WithdrawalState, WithdrawalEvent)> = pairs()
         .filter(|(state, event)| state.next(*event).is_ok_and(|next| state.money_to(next) == MoneyStep::GiveBack))
         .collect();

@@ -59,7 +59,7 @@ pub struct ShownLane {
 }
 
 /// What came of something that people asked of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobReply {
     Done,
     NoSuchJob,
@@ -108,6 +108,10 @@ statements! {
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
+    /// Whether the chain's own books have the transaction of a slot in a block, which whoever watches the slot may not have seen yet.
+    READ_IN_BOOKS = "SELECT e.id FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN outbound_attempts a ON a.slot_id = s.id
+            JOIN chain_entries e ON e.chain_id = l.chain_id AND e.tx_hash = a.tx_hash AND e.alive AND e.tx_hash IS NOT NULL
+        WHERE s.id = $1 LIMIT 1";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
@@ -223,11 +227,11 @@ impl Db {
     }
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
-    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that nodes may have. People do it at the command line only, and
-    /// the log of operators has a line of it, also of what was refused.
+    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that is signed; what is not ends when the signer refuses it. People
+    /// do it at the command line only, and the log of operators has a line of it, also of what was refused.
     pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            let reply = cancel(tx, id, by, at).await?;
+            let reply = call_off(tx, id, by, at).await?;
             write(tx, &[NewLogLine::typed(by, "cancel", &id, "", reply.outcome())], at).await?;
             Ok(reply)
         })
@@ -284,17 +288,18 @@ impl Db {
     }
 }
 
-async fn cancel(tx: &mut Tx, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
+/// As [`Db::cancel_job`]. Whoever calls off several does it in the order of their lanes.
+pub(crate) async fn call_off(tx: &mut Tx, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
     let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
     let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-    // Others share its transaction, which nothing cancels.
+    // Others share its transaction, which nothing cancels when it is signed.
     let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
     match job.state {
         JobState::Queued | JobState::FailedRetryable => {
             give_up(tx, &job, format!("given up by {by}"), at).await?;
             Ok(JobReply::Done)
         }
-        JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
+        JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
         JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
             execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
             Ok(JobReply::Done)
@@ -322,6 +327,11 @@ async fn judge(
     let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
     // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
     let settled = settled || imported && nowhere;
+    // The books have called it a payment of ours: were the money given back now, nobody would hear of it.
+    let unseen = imported && nowhere && verdict == JobVerdict::Unpaid;
+    if unseen && fetch_optional!(tx, READ_IN_BOOKS => (i64,), slot.0)?.is_some() {
+        return Ok(JobReply::NotNow(job.state));
+    }
     let events = match (job.state, verdict) {
         (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
             return Ok(JobReply::NotNow(job.state));

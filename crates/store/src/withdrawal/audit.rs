@@ -55,10 +55,15 @@ statements! {
             OR CASE WHEN w.payee_id IS NULL THEN COALESCE(t.kind, '') <> 'suspense' ELSE COALESCE(t.owner, 0) <> w.payee_id END
         ORDER BY w.id LIMIT 1";
     /// One that is to be paid, or was, and that fewer people have signed than its policy wanted. What another program may have paid can have had a job for
-    /// which fewer had to: the doubt came later.
+    /// which fewer had to: the doubt came later, and raised one to two. While it was queued it left a step from there to there; who agrees after that is two.
     FIND_UNSIGNED = "SELECT w.id, w.people FROM withdrawal_requests w
         WHERE w.people > 0 AND w.judged IS NULL AND (w.status IN ('approved', 'queued', 'completed') OR (w.jobs > 0 AND w.rule <> 'imported_may_be_paid'))
             AND NOT EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id GROUP BY v.digest, v.version HAVING COUNT(DISTINCT v.person) >= w.people)
+            AND NOT (w.rule = 'imported_may_be_paid' AND w.people = 2 AND w.status IN ('queued', 'completed')
+                AND EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id)
+                AND EXISTS (SELECT 1 FROM withdrawal_events d JOIN withdrawal_events b ON b.withdrawal_id = d.withdrawal_id AND b.version = d.version - 1
+                    WHERE d.withdrawal_id = w.id AND d.status = 'queued' AND b.status = 'queued' AND NOT EXISTS (SELECT 1 FROM withdrawal_events a
+                        WHERE a.withdrawal_id = w.id AND a.version > d.version AND a.status = 'approved')))
         ORDER BY w.id LIMIT 1";
     /// A sum of a day that is not the sum of its requests.
     FIND_WRONG_DAY = "SELECT d.listing_id, d.day FROM withdrawal_days d WHERE d.used <> COALESCE((SELECT SUM(w.amount) FROM withdrawal_requests w

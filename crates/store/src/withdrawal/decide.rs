@@ -130,8 +130,9 @@ impl Db {
     }
 
     /// Two people say of these whether they were paid in the time that this database does not know. Of others there is nothing to say. One that is
-    /// completed they judge only when its chain took its payment back for good: it is not given back by itself while the signer knows more. People judge at
-    /// the command line only; each of the two has a line in the log of operators, also of what was refused.
+    /// completed they judge only when its chain took its payment back for good: it is not given back by itself while the signer knows more. Judged paid it
+    /// stays completed, and is nobody's any more who looks. People judge at the command line only; each of the two has a line in the log of operators,
+    /// also of what was refused.
     pub async fn judge_withdrawals(
         &self,
         verdicts: &[(WithdrawalId, WithdrawalVerdict)],
@@ -213,6 +214,10 @@ impl Said {
         Self { id: decision.id, user: None, event, actor, reason, judged: None, of_both: false }
     }
 
+    const fn is_verdict(&self) -> bool {
+        matches!(self.event, WithdrawalEvent::JudgedPaid | WithdrawalEvent::JudgedUnpaid)
+    }
+
     /// What is done to the row, or why nothing.
     fn meets(&self, row: &WithdrawalRow, word: SignerWord, at: Timestamp) -> Result<Change, DecisionReply> {
         if self.user.is_some_and(|user| user != row.user) {
@@ -283,7 +288,7 @@ impl Lost {
     async fn of(tx: &mut Tx, said: &[Said], rows: &[WithdrawalRow]) -> Result<Self, StoreError> {
         let completed = rows.iter().filter(|row| row.state == WithdrawalState::Completed && !is_paid_otherwise(row));
         let completed: Vec<WithdrawalId> = completed.map(|row| row.id).collect();
-        if completed.is_empty() || !said.iter().any(|one| one.event == WithdrawalEvent::JudgedUnpaid) {
+        if completed.is_empty() || !said.iter().any(Said::is_verdict) {
             return Ok(Self { ids: HashSet::new(), room: None });
         }
         let jobs = newest_jobs(tx, completed.into_iter()).await?;
@@ -326,9 +331,10 @@ pub(crate) async fn decide(
             replies.push(Err(DecisionReply::NoSuchWithdrawal));
             continue;
         };
-        // What was settled is given back only if the chain took the payment back, and the account takes it.
-        let gives_back = row.state == WithdrawalState::Completed && one.event == WithdrawalEvent::JudgedUnpaid;
-        if gives_back && !lost.has(row) {
+        // What was settled is judged only if the chain took the payment back, and given back only if the account takes it.
+        let judges = row.state == WithdrawalState::Completed && one.is_verdict();
+        let gives_back = judges && one.event == WithdrawalEvent::JudgedUnpaid;
+        if judges && !lost.has(row) {
             replies.push(Err(DecisionReply::NotNow(row.state)));
             continue;
         }

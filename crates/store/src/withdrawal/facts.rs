@@ -77,11 +77,12 @@ static READ_DESTINATIONS: RowsSql = RowsSql::new(
     &[("user_id", Int), ("chain_id", Int), ("address", Text)],
 );
 
-/// What was asked for on a day that nobody has counted yet.
+/// What was asked for on a day that nobody has counted yet. By another server's clock the next day may have begun.
 static SUM_DAYS: RowsSql = RowsSql::new(
     "SUM_WITHDRAWAL_DAYS",
     "SELECT r.listing_id, CAST(SUM(w.amount >> 32) AS BIGINT), CAST(SUM(w.amount & 4294967295) AS BIGINT)
      FROM {rows} {join} withdrawal_requests w ON w.listing_id = r.listing_id AND w.created_at >= r.day_start
+         AND w.created_at < r.day_start + 86400000000
      WHERE w.status NOT IN ('failed', 'rejected', 'cancelled') GROUP BY r.listing_id",
     &[("listing_id", Int), ("day_start", Int)],
 );

@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use domain::ledger::{AccountState, Outcome, Reply};
-use domain::outbound::{JobEvent, JobKind};
+use domain::outbound::{JobEvent, JobKind, JobState};
 use domain::transfer::ClientOrderId;
 use domain::utxo::Hash;
 use domain::withdrawal::{WithdrawalEvent, WithdrawalPolicy, WithdrawalState};
@@ -23,7 +23,7 @@ use super::check;
 use super::create::{hold, insert};
 use super::facts::{self, Coin};
 use super::queue::INSERT_JOB_LINKS;
-use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed, withdrawal_id};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed, numbers, withdrawal_id};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::{ChainId, ListingId};
@@ -31,6 +31,7 @@ use crate::error::StoreError;
 use crate::ledger::decide;
 use crate::outbound::add::{Paying, add_paying};
 use crate::outbound::advance as job_advance;
+use crate::outbound::read::{JobReply, call_off};
 use crate::outbound::{Added, JobId, NewJob, Payer, SlotId};
 use crate::rows::{
     Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, expect_rows,
@@ -167,8 +168,8 @@ pub struct ChangedThere {
 pub enum ChangedReply {
     /// It waits for two people.
     Doubted,
-    /// It has a job, which may pay it again; when that ends unpaid, two people have to look.
-    DoubtedWithJob,
+    /// It has a job, which may pay it again, and this came of calling that off; when it ends unpaid, two people have to look.
+    DoubtedWithJob(JobReply),
     /// It waited for two people already.
     Before,
     /// It is in this state, in which people who look at it change nothing by that alone.
@@ -178,6 +179,10 @@ pub enum ChangedReply {
 statements! {
     READ_ALL_IMPORTS = "SELECT old_id, withdrawal_id, old_status, tx_hash FROM withdrawal_imports ORDER BY old_id";
     READ_IMPORTS = "SELECT old_id, withdrawal_id, old_status, tx_hash FROM withdrawal_imports WHERE old_id {in $1}";
+    /// The newest of each, in the order of their lanes, as all who lock several.
+    READ_DOUBTED_JOBS = "SELECT w.id, j.id FROM withdrawal_requests w JOIN withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs
+            JOIN outbound_jobs j ON j.id = k.job_id
+        WHERE w.id {in $1} ORDER BY j.lane_id, j.id";
 }
 
 /// By chain and hash.
@@ -267,7 +272,9 @@ impl Db {
         rows.into_iter().map(imported).collect()
     }
 
-    /// The other program has gone on with these, so it may have paid them: they wait for two people; what has a job here, when that has ended. The answers are in their order.
+    /// The other program has gone on with these, so it may have paid them: they wait for two people; what has a job here, when that has ended. The job is
+    /// called off in the same commit, and again whenever that is said again: whoever is killed in between has not left it to pay. The answers are in their
+    /// order.
     pub async fn doubt_imports(
         &self,
         changed: &[ChangedThere],
@@ -335,13 +342,46 @@ async fn doubt(
         row.people = row.people.max(LOOKERS);
         steps.push(Step::new(row, actor.to_owned(), one.words.clone()));
         after.push(row.clone());
-        replies.push(match next {
-            WithdrawalState::Queued => ChangedReply::DoubtedWithJob,
-            _ => ChangedReply::Doubted,
-        });
+        replies.push(ChangedReply::Doubted);
     }
+    write_doubts(tx, &after, steps, at).await?;
+    let queued = |one: &&ChangedThere| {
+        !one.followed && rows.get(&one.id).is_some_and(|row| row.state == WithdrawalState::Queued)
+    };
+    let queued: Vec<WithdrawalId> = changed.iter().filter(queued).map(|one| one.id).collect();
+    let called = call_off_jobs(tx, &queued, actor, at).await?;
+    for (one, reply) in changed.iter().zip(&mut replies) {
+        match called.get(&one.id) {
+            // It is over, and was doubted before it was: two people look at it by themselves.
+            Some(JobReply::NotNow(JobState::FailedFinal)) | None => {}
+            Some(called) => *reply = ChangedReply::DoubtedWithJob(*called),
+        }
+    }
+    Ok(replies)
+}
+
+/// What is about to be paid a second time is called off, as far as that can still be done.
+async fn call_off_jobs(
+    tx: &mut Tx,
+    queued: &[WithdrawalId],
+    actor: &str,
+    at: Timestamp,
+) -> Result<HashMap<WithdrawalId, JobReply>, StoreError> {
+    let mut called = HashMap::new();
+    if queued.is_empty() {
+        return Ok(called);
+    }
+    let jobs = fetch_all!(tx, READ_DOUBTED_JOBS => (i64, i64), numbers(queued.iter().copied()))?;
+    for (id, job) in jobs {
+        let job = JobId::new(job).map_err(|_| malformed("job"))?;
+        called.insert(withdrawal_id(id)?, call_off(tx, job, actor, at).await?);
+    }
+    Ok(called)
+}
+
+async fn write_doubts(tx: &mut Tx, after: &[WithdrawalRow], steps: Vec<Step>, at: Timestamp) -> Result<(), StoreError> {
     if after.is_empty() {
-        return Ok(replies);
+        return Ok(());
     }
     let columns = vec![
         Column::Ints(after.iter().map(|row| row.id.number()).collect()),
@@ -354,8 +394,7 @@ async fn doubt(
     let mut writes = Writes::default();
     writes.add(&DOUBT_IMPORTS, columns, "withdrawals");
     add_steps(&mut writes, steps, at);
-    writes.run(tx).await?;
-    Ok(replies)
+    writes.run(tx).await
 }
 
 async fn taken_hashes(tx: &mut Tx, new: &[NewImport]) -> Result<HashSet<(ChainId, Hash)>, StoreError> {

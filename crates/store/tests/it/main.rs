@@ -14,6 +14,7 @@ mod deposits_looks;
 mod deposits_people;
 mod faults;
 mod grants;
+mod imports;
 mod ledger;
 mod model;
 mod operators;

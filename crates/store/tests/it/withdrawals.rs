@@ -439,6 +439,18 @@ db_test! {
         assert_eq!(missing, PolicySet::NoSuchListing);
     }
 
+    /// A server whose clock is ahead has begun the next day before anybody asks on this one.
+    async fn a_day_has_nothing_of_the_next(db: TestDb) {
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { daily_total: Some(units(1_000)), ..policy() }).await;
+        let tomorrow = NOW.plus_micros(24 * HOUR);
+        let ahead = db.create_withdrawals(&[desk.ask(1, 700)], tomorrow).await.unwrap();
+        assert!(matches!(ahead.as_slice(), [CreatedWithdrawal::New(_)]), "{ahead:?}");
+        taken(db, &desk.ask(2, 700)).await;
+        assert_clean(db).await;
+        assert_eq!(refused(db, &desk.ask(3, 301)).await, DailyTotalExceeded);
+    }
+
     /// History, verdicts and what has ended stay, whoever types what.
     async fn nobody_changes_or_removes_what_was_said(db: TestDb) {
         let desk = Desk::open(db).await;

@@ -125,6 +125,44 @@ db_test! {
         assert_clean(db).await;
     }
 
+    /// The same of one that was paid by what the database has forgotten: it stays completed, no money moves, and nobody is told of it again.
+    async fn what_was_taken_back_and_kept_may_be_judged_paid(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
+        let more = SignedRounds::of([(id(1), Some(2))]);
+        let judge = async |signed: &SignedRounds| {
+            db.judge_withdrawals(&[(id(1), WithdrawalVerdict::Paid)], &people, signed, NOW).await.unwrap().remove(0)
+        };
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let says = send(db, &desk, job).await;
+        says(db, SlotWord::Deep(Effect::InFull)).await;
+        settle(db, 1).await;
+        assert_eq!(judge(&more).await, DecisionReply::NotNow(WithdrawalState::Completed), "its job has paid it");
+        says(db, SlotWord::Left).await;
+        says(db, SlotWord::Lost).await;
+        db.cancel_job(job, "ann", NOW).await.unwrap();
+        let kept = SettledBatch { kept: vec![id(1)], ..SettledBatch::default() };
+        assert_eq!(db.settle_withdrawals(&[id(1)], &more, NOW).await.unwrap(), kept);
+        assert_eq!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap(), [id(1)]);
+        assert_eq!(judge(&SignedRounds::default()).await, DecisionReply::SignerNotAsked);
+        let same = SignedRounds::of([(id(1), Some(1))]);
+        assert_eq!(judge(&same).await, DecisionReply::NothingToJudge);
+        // Nobody writes that beside the machine, and nobody takes it back.
+        let by_hand = async |change: &str| db.by_hand(&format!("UPDATE withdrawal_requests SET {change} WHERE id = 1")).await;
+        assert!(by_hand("judged = 'x'").await.is_err() && by_hand("version = version + 1").await.is_err());
+        assert!(matches!(judge(&more).await, DecisionReply::Done(row) if row.state == WithdrawalState::Completed && row.judged.is_some()));
+        assert!(by_hand("judged = NULL, version = version + 1").await.is_err());
+        assert!(by_hand("judged = 'x', version = version + 1").await.is_err());
+        assert_eq!(judge(&more).await, DecisionReply::NotNow(WithdrawalState::Completed));
+        assert!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap().is_empty());
+        assert_eq!(db.settle_withdrawals(&[id(1)], &more, NOW).await.unwrap(), SettledBatch::default());
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Completed, "99490/0"));
+        let last = db.withdrawal_history(id(1)).await.unwrap().pop().unwrap();
+        assert_eq!((last.state, last.reason.as_str()), (WithdrawalState::Completed, "it was paid"));
+        assert_clean(db).await;
+    }
+
     /// Another program's transaction may still be mined there, so the wallet sends nothing.
     async fn a_wallet_that_waits_for_another_programs_payment_is_given_no_withdrawal(db: TestDb) {
         let desk = Desk::open(db).await;
