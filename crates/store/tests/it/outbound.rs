@@ -218,35 +218,45 @@ async fn tell(db: &TestDb, held: &[HeldLane], number: u8) {
 
 db_test! {
     /// A watcher asked about one attempt, and stood still; its slot got a replacement, which a block took. That the first can never be mined does not
-    /// say that the job was not paid. (Found by `bursar sim custody`: it was paid twice.)
+    /// say that the job was not paid. (Found by `bursar sim custody`: it was paid twice.) Nor does it when the replacement was written down
+    /// already, and nobody could ask about it because it was not signed.
     async fn what_is_said_of_fewer_attempts_ends_no_slot(db: TestDb) {
         let (chain, held) = with_job(db).await;
         let (lane, id) = (held[0].lane, JobId::new(1).unwrap());
         let (kind, payload, coins) = (AttemptKind::Pay, vec![0], None);
         let jobs = vec![(id, 1)];
-        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload: payload.clone(), coins: coins.clone() };
+        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins };
         let known = std::collections::HashMap::new();
         db.open_slots(&held, &[slot], &[], &[], &known, NOW).await.unwrap();
         tell(db, &held, 1).await;
         let until = NOW.plus_micros(60_000_000);
         let watches = db.take_lanes((chain.id, Duty::Watch), "watcher", 9, NOW, until).await.unwrap();
-        let asked = db.open_slots_of(&[lane], SlotsRead::All).await.unwrap()[0].attempts.len();
-        let more = NewAttempt { lane, slot: SlotId(7), number: 2, kind, payload, coins };
-        db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+        let asked = async || db.watched_slots(&[lane], &[], &[]).await.unwrap()[0].signed_count();
+        let more = |number| NewAttempt { lane, slot: SlotId(7), number, kind, payload: vec![0], coins: None };
+        let of_one = asked().await;
+        db.open_slots(&held, &[], &[more(2)], &[], &known, NOW).await.unwrap();
+        let of_one_and_a_plan = asked().await;
         tell(db, &held, 2).await;
         for (said, foreign) in [(SlotWord::Lost, false), (SlotWord::Final(Effect::Unclear), true)] {
-            let news = SlotNews { lane, slot: SlotId(7), said, mined: None, asked, words: "lost".to_owned(), foreign };
-            assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
-            let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
-            assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
-            assert_eq!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().len(), 1, "the slot is open");
-            assert_eq!(shown.lane_stopped, None);
+            for asked in [of_one, of_one_and_a_plan] {
+                let news = SlotNews { lane, slot: SlotId(7), said, mined: None, asked, words: "lost".to_owned(), foreign };
+                assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
+                let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
+                assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
+                assert_eq!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().len(), 1, "the slot is open");
+                assert_eq!(shown.lane_stopped, None);
+            }
         }
-        // Whoever has asked about both knows.
-        let words = "its time was over".to_owned();
-        let news = SlotNews { lane, slot: SlotId(7), said: SlotWord::Lost, mined: None, asked: 2, words, foreign: false };
+        // Whoever has asked about both knows, also while a third waits for its signature.
+        db.open_slots(&held, &[], &[more(3)], &[], &known, NOW).await.unwrap();
+        let (words, asked) = ("its time was over".to_owned(), asked().await);
+        let news = SlotNews { lane, slot: SlotId(7), said: SlotWord::Lost, mined: None, asked, words, foreign: false };
         assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
         assert_eq!(db.job(id).await.unwrap().unwrap().0.job.state, JobState::FailedRetryable);
+        // What is signed for it afterwards is kept, and told to nobody.
+        let answer = SignedAnswer::Signed { bytes: vec![3], hash: Hash([3; 32]) };
+        let signed = SignedAttempt { lane, slot: SlotId(7), number: 3, answer, spend: None };
+        assert!(db.keep_signed(&held, &[signed], None, NOW).await.unwrap().is_empty());
     }
 }
 
