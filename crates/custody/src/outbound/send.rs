@@ -483,7 +483,8 @@ fn untold(slots: &[OpenSlot]) -> impl Iterator<Item = (&OpenSlot, &AttemptRow)> 
 fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) -> Vec<OpenSlot> {
     let due: HashMap<JobId, &JobRow> = work.due.iter().map(|job| (job.id, job)).collect();
     let slot = |slot: &NewSlot| {
-        let jobs = slot.jobs.iter().filter_map(|(id, _)| due.get(id).map(|job| ((*job).clone(), job.rounds)));
+        let slotted = |job: &JobRow| JobRow { slot: Some(slot.id), ..job.clone() };
+        let jobs = slot.jobs.iter().filter_map(|(id, _)| due.get(id).map(|job| (slotted(job), job.rounds)));
         let mut jobs: Vec<(JobRow, u32)> = jobs.collect();
         jobs.sort_by_key(|(job, _)| job.id);
         let (kind, payload) = (slot.kind, slot.payload.clone());

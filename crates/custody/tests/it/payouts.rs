@@ -24,8 +24,8 @@ use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::{
-    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose,
-    RawAmount, UserId, WalletRole,
+    AccountKind, Amount, Approval, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock,
+    Precision, Purpose, RawAmount, UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -36,6 +36,7 @@ use store::catalog::{Author, Catalog};
 use store::deposit::DepositFilter;
 use store::entry::ChainRow;
 use store::grants::DatabaseRole;
+use store::outbound::read::{JobReply, JobVerdict};
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::testing::{TestDb, on};
 use store::utxo::{ListFilter, NewAddress, Paths};
@@ -319,6 +320,10 @@ impl<'a> House<'a> {
     }
 }
 
+fn people() -> Approval {
+    Approval::new("ann", "bob", "we looked").unwrap()
+}
+
 fn inputs(of: &Transaction) -> BTreeSet<bitcoin::OutPoint> {
     of.input.iter().map(|input| input.previous_output).collect()
 }
@@ -370,6 +375,54 @@ fn a_worker_that_dies_anywhere_leaves_one_transaction() {
         assert_eq!((sent.slots, sent.signed, sent.told), (0, 1, 1));
         house.settle().await;
         house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// Two people judge one of two payouts while nobody has signed for them: the transaction that would pay both is never signed, and the other payout
+/// gets one of its own.
+#[test]
+fn what_people_have_judged_is_not_paid_by_the_slot_that_it_shared() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[5_000_000, 7_000_000]).await;
+            let (judged, other) = (house.add_with(30_000, 1).await, house.add_with(30_000, 1).await);
+            house.pen.away.store(true, Ordering::Relaxed);
+            assert_eq!(house.round().await.slots, 1);
+            let (lane, people) = (house.shown(judged.0).await.job.lane, people());
+            db.stop_lane(lane, "a test", house.clock.now()).await.unwrap();
+            let said = db.judge_job(judged.0, JobVerdict::Unpaid, &people, house.clock.now()).await.unwrap();
+            assert_eq!(said, JobReply::Done);
+            house.pen.away.store(false, Ordering::Relaxed);
+            assert!(db.resume_lane(lane, &people, house.clock.now()).await.unwrap());
+            let sent = house.round().await;
+            assert_eq!((sent.slots, sent.signed, sent.told), (1, 1, 1), "{sent:?}");
+            house.settle().await;
+            house.agree(&[other], 30_000).await;
+            assert_eq!(house.state(judged.0).await, JobState::FailedFinal);
+            assert_eq!(house.balance(&judged.1).await, 0);
+        });
+    }
+}
+
+/// A database may have such a slot from before: what it would pay is not signed, and people see why.
+#[test]
+fn what_pays_a_job_that_is_over_is_not_signed() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 7_000_000]).await;
+        let (over, other) = (house.add_with(30_000, 1).await, house.add_with(30_000, 1).await);
+        house.pen.away.store(true, Ordering::Relaxed);
+        assert_eq!(house.round().await.slots, 1);
+        let id = over.0.number();
+        db.by_hand(&format!("UPDATE outbound_jobs SET state = 'failed_final', slot_id = NULL WHERE id = {id}"))
+            .await
+            .unwrap();
+        house.pen.away.store(false, Ordering::Relaxed);
+        let sent = house.round().await;
+        assert_eq!((sent.signed, sent.told), (0, 0), "{sent:?}");
+        let why = house.shown(other.0).await.lane_stopped.unwrap();
+        assert!(why.contains("makes no sense"), "{why}");
+        let said = db.judge_job(other.0, JobVerdict::Unpaid, &people(), house.clock.now()).await.unwrap();
+        assert_eq!(said, JobReply::Done, "its coins are free");
     });
 }
 

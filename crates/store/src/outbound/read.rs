@@ -7,9 +7,10 @@ use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, Set, advance};
 use super::coins::release_coins;
+use super::standing::read_slotted;
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, job_row, lane_ids, lane_row,
-    malformed, read_jobs, read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, SlotId, job_row, lane_ids,
+    lane_row, malformed, read_jobs, read_slots,
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
@@ -303,7 +304,11 @@ impl Db {
             // What the signer may have signed elsewhere is not this slot's: whoever gives money back must see that it knows more than these rows.
             let unslotted = !signed && events == [JobEvent::Never];
             let change = Change::new(id, events, people.to_string());
-            advance(tx, vec![Change { set: Set { unslotted, ..change.set }, ..change }], at).await?;
+            let mut changes = vec![Change { set: Set { unslotted, ..change.set }, ..change }];
+            if job.state == JobState::Signing && !signed {
+                changes.extend(others_of(tx, slot, id, at).await?);
+            }
+            advance(tx, changes, at).await?;
             execute!(tx, RAISE_FENCES, lane)?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
             if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
@@ -312,6 +317,21 @@ impl Db {
             Ok(JobReply::Done)
         })
     }
+}
+
+/// The other jobs that wait for the signature of a slot. What is written down for it pays the judged one too, so nobody may sign that: they go back
+/// to where they wait for a slot of their own.
+async fn others_of(tx: &mut Tx, slot: SlotId, judged: JobId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let others = read_slotted(tx, &[slot]).await?.into_iter().map(|(_, job)| job);
+    let signing = others.filter(|job| job.id != judged && job.slot == Some(slot) && job.state == JobState::Signing);
+    let back = signing.map(|job| {
+        let event = if job.give_up { JobEvent::Never } else { JobEvent::NotNow };
+        let words = format!("{judged} was judged, which shared its transaction; nothing was signed there");
+        let mut change = Change::new(job.id, vec![event], words);
+        change.set = Set { due: Some(at), unslotted: true, ..Set::default() };
+        change
+    });
+    Ok(back.collect())
 }
 
 /// Only what rests has no slot, so that nothing of it can be out.

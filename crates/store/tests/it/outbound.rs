@@ -286,6 +286,39 @@ db_test! {
         assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
     }
 
+    /// What is not signed yet pays all that its slot was written down for. Once people have judged one of them nobody may sign that: the slot is
+    /// let go, and the others wait for one of their own. (Found by a reader: one was paid after its money had been given back.)
+    async fn a_slot_that_people_have_judged_one_job_of_is_let_go(db: TestDb) {
+        use store::outbound::read::{JobReply, JobVerdict};
+        let chain = treasury(db).await;
+        let jobs: Vec<NewJob> = (1..=5).map(|number| job(&chain, number)).collect();
+        // The first, the third and the fifth are of one wallet.
+        db.add_jobs(chain.id, &jobs, NOW).await.unwrap();
+        let people = domain::Approval::new("ann", "bob", "we looked").unwrap();
+        let row = async |number| db.job(JobId::new(number).unwrap()).await.unwrap().unwrap().0.job;
+        let cases = [
+            (SlotId(7), 1, 3, JobVerdict::Unpaid, JobState::FailedFinal),
+            (SlotId(8), 3, 5, JobVerdict::Paid, JobState::Confirmed),
+        ];
+        for (id, judged, other, verdict, end) in cases {
+            let until = NOW.plus_micros(60_000_000);
+            let held = db.take_lanes((chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+            let (first, second) = (row(judged).await, row(other).await);
+            let (lane, jobs) = (first.lane, vec![(first.id, first.version), (second.id, second.version)]);
+            let (kind, payload) = (AttemptKind::Pay, vec![0]);
+            let slot = NewSlot { id, lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None };
+            let opened = db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
+            assert_eq!(opened.slots.into_iter().collect::<Vec<_>>(), [id], "{verdict:?}");
+            db.stop_lane(lane, "a test", NOW).await.unwrap();
+            assert_eq!(db.judge_job(first.id, verdict, &people, NOW).await.unwrap(), JobReply::Done);
+            let (first, second) = (row(judged).await, row(other).await);
+            assert_eq!((first.state, second.state, second.slot), (end, JobState::FailedRetryable, None), "{verdict:?}");
+            assert_eq!((second.rounds, second.tries), (0, 0), "to the signer it was in no slot");
+            assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
+            assert!(db.resume_lane(lane, &people, NOW).await.unwrap());
+        }
+    }
+
     /// The same of a job that was given up meanwhile. On TRON nothing else would keep it from being paid.
     async fn what_was_given_up_while_it_was_signed_is_told_to_nobody(db: TestDb) {
         use store::outbound::read::JobReply;
