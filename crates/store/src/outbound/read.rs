@@ -82,10 +82,10 @@ pub enum JobVerdict {
 
 statements! {
     /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
-    READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
+    READ_SLOT_ENDED = "SELECT s.state = 'settled', COALESCE(l.stopped, g.outbound_stopped) IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
-        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
+        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id WHERE s.id = $1";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";

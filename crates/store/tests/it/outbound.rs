@@ -319,6 +319,18 @@ db_test! {
         }
     }
 
+    /// Coins that left without a transaction of ours stop the group, and not its lanes.
+    async fn what_a_stopped_group_has_not_signed_people_can_end(db: TestDb) {
+        use store::outbound::read::{JobReply, JobVerdict};
+        let (held, _) = signing(db).await;
+        let people = domain::Approval::new("ann", "bob", "nothing came").unwrap();
+        let judge = async || db.judge_job(JobId::new(1).unwrap(), JobVerdict::Unpaid, &people, NOW).await.unwrap();
+        assert_eq!(judge().await, JobReply::NotNow(JobState::Signing), "a worker may have it signed now");
+        db.by_hand("UPDATE wallet_groups SET outbound_stopped = 'stolen' WHERE name = 'hot'").await.unwrap();
+        assert_eq!(judge().await, JobReply::Done);
+        assert!(db.open_slots_of(&[held[0].lane], SlotsRead::All).await.unwrap().is_empty());
+    }
+
     /// The same of a job that was given up meanwhile. On TRON nothing else would keep it from being paid.
     async fn what_was_given_up_while_it_was_signed_is_told_to_nobody(db: TestDb) {
         use store::outbound::read::JobReply;
