@@ -16,8 +16,8 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots, Share,
-    SignedAs, SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
+    AttemptKind, AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots,
+    Share, SignedAs, SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -133,7 +133,9 @@ impl<'a> SendWorker<'a> {
             self.db.stop_lane(lane, &why, now).await?;
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
-        let untold = untold(&work.slots).filter_map(|(slot, attempt)| self.told_again(slot, attempt));
+        let halted = self.halted(&work.slots).await?;
+        let untold = untold(&work.slots).filter(|(slot, attempt)| !halted.contains(&(slot.id, attempt.number)));
+        let untold = untold.filter_map(|(slot, attempt)| self.told_again(slot, attempt));
         self.tell(&held, untold.collect(), clock, &mut sent).await?;
         let tills = self.tills(&work.lanes).await?;
         let planned = if self.signer.is_ready() {
@@ -161,14 +163,17 @@ impl<'a> SendWorker<'a> {
         let left = work.slots.iter().any(|slot| slot.unsigned().next().is_some());
         // What has just been written need not be read again. What was left by a round that did not end is.
         let open = if left || !opened.attempts.is_empty() {
-            self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?
+            self.unhalted(self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?).await?
         } else {
             written(&plan, &opened, &work, at)
         };
         let signed = self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
         let by_id: HashMap<SlotId, &OpenSlot> = open.iter().map(|slot| (slot.id, slot)).collect();
         let fresh = signed.iter().filter_map(|one| self.telling(by_id.get(&one.slot)?, one.number, bytes_of(one)?));
-        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id));
+        // What may not offer more now goes on being told as it is.
+        let more = |slot: SlotId| plan.attempts.iter().any(|one| one.slot == slot && one.kind == AttemptKind::Pay);
+        let kept = |slot: SlotId| more(slot) && !opened.attempts.contains(&slot);
+        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id) || kept(slot.id));
         let again = again.filter_map(|slot| self.told_again(slot, slot.newest()?));
         self.tell(&held, fresh.chain(again).collect(), clock, &mut sent).await?;
         Ok(sent)
@@ -188,6 +193,24 @@ impl<'a> SendWorker<'a> {
             // It keeps nobody from being paid, and is tried again.
             Err(error) => tracing::warn!(code = error.code(), %error, "jobs whose time is over were not ended"),
         }
+    }
+
+    // ---- halts -----------------------------------------------------------------------------------------------
+
+    /// Signed attempts of which no node has heard, and of which people let none hear now. What nodes had already is theirs whatever is halted.
+    async fn halted(&self, slots: &[OpenSlot]) -> Result<HashSet<(SlotId, u32)>, OutboundError> {
+        let unheard: Vec<(&OpenSlot, &AttemptRow)> =
+            untold(slots).filter(|(_, attempt)| attempt.said.is_none()).collect();
+        let sendable = self.db.sendable(&unheard.iter().map(|(slot, _)| slot.id).collect::<Vec<_>>()).await?;
+        let halted = unheard.into_iter().filter(|(slot, attempt)| !sendable.lets(slot.id, attempt.kind));
+        Ok(halted.map(|(slot, attempt)| (slot.id, attempt.number)).collect())
+    }
+
+    /// Those of these slots of which people let something be signed. The others stay as they are written down until the halt is over.
+    async fn unhalted(&self, slots: Vec<OpenSlot>) -> Result<Vec<OpenSlot>, OutboundError> {
+        let sendable = self.db.sendable(&slots.iter().map(|slot| slot.id).collect::<Vec<_>>()).await?;
+        let lets = |slot: &OpenSlot| slot.unsigned().all(|attempt| sendable.lets(slot.id, attempt.kind));
+        Ok(slots.into_iter().filter(lets).collect())
     }
 
     // ---- signatures ------------------------------------------------------------------------------------------

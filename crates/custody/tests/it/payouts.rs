@@ -18,7 +18,7 @@ use custody::outbound::{SendWorker, SentRound, WatchWorker};
 use custody::wallet::house::watch_house;
 use custody::wallet::{Pinned, assign};
 use devnet::bitcoin::{BitcoinDevnet, Settings};
-use devnet::{Fate, Key, Model, Served};
+use devnet::{BroadcastFault, Fate, Key, Model, Served};
 use domain::asset::TransferLimits;
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
@@ -400,6 +400,47 @@ fn what_people_have_judged_is_not_paid_by_the_slot_that_it_shared() {
             house.agree(&[other], 30_000).await;
             assert_eq!(house.state(judged.0).await, JobState::FailedFinal);
             assert_eq!(house.balance(&judged.1).await, 0);
+        });
+    }
+}
+
+/// A slot waits for its signature, or its bytes for a node, and people halt: nothing goes out until they let it, and then once.
+#[test]
+fn a_halt_stops_what_is_written_down() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[5_000_000]).await;
+            let job = house.add_with(30_000, 1).await;
+            house.pen.away.store(true, Ordering::Relaxed);
+            assert_eq!(house.round().await.slots, 1);
+            house.pen.away.store(false, Ordering::Relaxed);
+            let halts = [
+                ("chains SET status = 'suspended'", "chains SET status = 'active'"),
+                ("assets SET status = 'suspended'", "assets SET status = 'active'"),
+                ("asset_on_chain SET status = 'suspended'", "asset_on_chain SET status = 'active'"),
+                ("wallet_groups SET outbound_stopped = 'a test'", "wallet_groups SET outbound_stopped = NULL"),
+            ];
+            let hour_of_halts = async || {
+                for (halt, over) in halts {
+                    db.by_hand(&format!("UPDATE {halt}")).await.unwrap();
+                    house.pass(61);
+                    let sent = house.round().await;
+                    assert_eq!((sent.signed, sent.told), (0, 0), "{halt}: {sent:?}");
+                    db.by_hand(&format!("UPDATE {over}")).await.unwrap();
+                }
+            };
+            hour_of_halts().await;
+            // It is signed, and whoever did that died before a node heard of it.
+            house.act(|model| model.broadcasts(BroadcastFault::Drop));
+            assert_eq!(house.round().await.signed, 1);
+            db.by_hand("UPDATE outbound_attempts SET told_at = NULL, said = NULL").await.unwrap();
+            house.act(|model| model.broadcasts(BroadcastFault::None));
+            hour_of_halts().await;
+            let sent = house.round().await;
+            assert_eq!((sent.slots, sent.signed, sent.told), (0, 0, 1), "{sent:?}");
+            house.settle().await;
+            assert_eq!(house.signed(job.0).await.len(), 1);
+            house.agree(&[job], 30_000).await;
         });
     }
 }

@@ -319,6 +319,38 @@ db_test! {
         }
     }
 
+    /// What was signed while people halted it is kept, and told to nobody; and no more is offered. A cancel pays nobody: only a stopped wallet signs
+    /// none.
+    async fn a_halt_meets_what_is_under_way(db: TestDb) {
+        let (held, signed) = signing(db).await;
+        let (lane, slot, known) = (held[0].lane, SlotId(7), std::collections::HashMap::new());
+        let halts = [
+            ("chains SET status = 'suspended'", "chains SET status = 'active'", true),
+            ("assets SET status = 'suspended'", "assets SET status = 'active'", true),
+            ("asset_on_chain SET status = 'suspended'", "asset_on_chain SET status = 'active'", true),
+            ("outbound_lanes SET stopped = 'a test'", "outbound_lanes SET stopped = NULL", false),
+            ("wallet_groups SET outbound_stopped = 'a test'", "wallet_groups SET outbound_stopped = NULL", false),
+        ];
+        let cancel = AttemptKind::Cancel(JobId::new(99).unwrap());
+        for (halt, over, cancels) in halts {
+            db.by_hand(&format!("UPDATE {halt}")).await.unwrap();
+            let told = db.keep_signed(&held, std::slice::from_ref(&signed), None, NOW).await.unwrap();
+            assert!(told.is_empty(), "{halt}: {told:?}");
+            let sendable = db.sendable(&[slot]).await.unwrap();
+            assert_eq!((sendable.lets(slot, AttemptKind::Pay), sendable.lets(slot, cancel)), (false, cancels), "{halt}");
+            let more = NewAttempt { lane, slot, number: 2, kind: AttemptKind::Pay, payload: vec![0], coins: None };
+            let opened = db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+            assert!(opened.attempts.is_empty(), "{halt}");
+            db.by_hand(&format!("UPDATE {over}")).await.unwrap();
+        }
+        let told = db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [slot], "they are over");
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        let more = NewAttempt { lane, slot, number: 2, kind: cancel, payload: vec![0], coins: None };
+        let opened = db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+        assert_eq!(opened.attempts.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+
     /// Coins that left without a transaction of ours stop the group, and not its lanes.
     async fn what_a_stopped_group_has_not_signed_people_can_end(db: TestDb) {
         use store::outbound::read::{JobReply, JobVerdict};
