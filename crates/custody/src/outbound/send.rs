@@ -423,7 +423,7 @@ impl<'a> SendWorker<'a> {
         Some((payload, Some(terms)))
     }
 
-    /// Coins that were leased for slots that were not written after all.
+    /// Coins that were leased for slots and attempts that were not written after all.
     async fn let_unopened_go(
         &self,
         plan: &Plan,
@@ -435,6 +435,11 @@ impl<'a> SendWorker<'a> {
             let lane = work.lanes.iter().find(|lane| lane.id == slot.lane);
             if let Some(till) = lane.and_then(|lane| tills.get(&lane.group)) {
                 self.let_go(*till, slot.id).await?;
+            }
+        }
+        for one in plan.attempts.iter().filter(|one| !opened.attempts.contains(&one.slot)) {
+            if let Some(coins) = one.coins.as_ref().filter(|coins| !coins.outpoints.is_empty()) {
+                self.db.release_further(coins.wallet, one.slot).await?;
             }
         }
         Ok(())

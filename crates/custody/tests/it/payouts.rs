@@ -14,7 +14,7 @@ use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
 use custody::deposit::DepositWorker;
 use custody::deposit::work::begin;
-use custody::outbound::{SendWorker, SentRound, WatchWorker};
+use custody::outbound::{SENDERS, SendWorker, SentRound, WatchWorker};
 use custody::wallet::house::watch_house;
 use custody::wallet::{Pinned, assign};
 use devnet::bitcoin::{BitcoinDevnet, Settings};
@@ -37,9 +37,9 @@ use store::deposit::DepositFilter;
 use store::entry::ChainRow;
 use store::grants::DatabaseRole;
 use store::outbound::read::{JobReply, JobVerdict};
-use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
+use store::outbound::{Added, JobId, NewJob, Payer, Share, ShownJob, SlotId};
 use store::testing::{TestDb, on};
-use store::utxo::{ListFilter, NewAddress, Paths};
+use store::utxo::{ListFilter, LockId, NewAddress, Paths};
 use tx::{Address, Coin, Family, Payment};
 
 use crate::deposits::{id, raw};
@@ -243,28 +243,50 @@ impl<'a> House<'a> {
 
     /// One round of each, by workers that begin anew.
     async fn round(&self) -> SentRound {
+        let sent = self.send_as("one-send", Share::ALL).await;
+        self.watch().await;
+        sent
+    }
+
+    /// The same with as many senders as a process has.
+    async fn round_of_all(&self) -> SentRound {
+        let mut all = SentRound::default();
+        for part in 0..SENDERS {
+            let sent = self.send_as(&format!("one-send.{part}"), Share { part, of: SENDERS }).await;
+            all.slots += sent.slots;
+            all.replaced += sent.replaced;
+        }
+        self.watch().await;
+        all
+    }
+
+    async fn send_as(&self, name: &str, share: Share) -> SentRound {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let signer = "desk".parse().unwrap();
-        let name = "one-send".to_owned();
+        let name = name.to_owned();
         let mut worker = SendWorker::new(
             self.db.of(DatabaseRole::Outbound),
             &self.chain,
             &self.pen,
             signer,
             &make,
-            row.clone(),
-            Arc::clone(&pinned),
+            row,
+            pinned,
             name,
         )
-        .unwrap();
-        let sent = worker.round(&*self.clock).await.unwrap();
+        .unwrap()
+        .with_share(share);
+        worker.round(&*self.clock).await.unwrap()
+    }
+
+    async fn watch(&self) {
+        let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let mut watcher =
             WatchWorker::new(self.db.of(DatabaseRole::Confirm), &self.chain, row, pinned, "one-watch".to_owned())
                 .unwrap();
         let watched = watcher.round(&*self.clock).await.unwrap();
         assert_eq!(watched.waits, None);
-        sent
     }
 
     /// Blocks and rounds until everything is final.
@@ -565,6 +587,75 @@ fn the_last_of_a_line_pays_for_all() {
         house.settle().await;
         house.agree(&jobs, 30_000).await;
     });
+}
+
+/// The same when they are of two wallets, whose lanes the senders of a process share.
+#[test]
+fn the_last_of_a_line_of_two_wallets_pays_for_all() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let limits = OutboundLimits { fee_cap: raw(50_000), ..GATHER };
+            let house = House::with(db, &[5_000_000], limits, 2).await;
+            let mut jobs = Vec::new();
+            for _ in 0..3 {
+                jobs.push(house.add_with(30_000, 1).await);
+                assert_eq!(house.round_of_all().await.slots, 1);
+            }
+            let mut lanes = BTreeSet::new();
+            for (job, _) in &jobs {
+                lanes.insert(house.shown(*job).await.job.lane);
+            }
+            assert_eq!(lanes.len(), 2);
+            house.act(|model| model.fee_factor(4));
+            house.pass(600);
+            assert_eq!(house.round_of_all().await.replaced, 1);
+            let (mut counts, mut line) = (Vec::new(), Vec::new());
+            for (job, _) in &jobs {
+                let mut made = house.signed(*job).await;
+                counts.push(made.len());
+                line.push(made.pop().unwrap());
+            }
+            assert_eq!(counts, [1, 1, 2]);
+            let size: u64 = line.iter().map(|one| u64::try_from(one.vsize()).unwrap()).sum();
+            let back: u64 =
+                line[2].output.iter().map(|output| output.value.to_sat()).filter(|value| *value != 30_000).sum();
+            let fees = 5_000_000 - 3 * 30_000 - back;
+            assert!(fees >= size * 35, "it pays {fees} for {size} bytes: the network asks for 40 for each");
+            house.settle().await;
+            house.agree(&jobs, 30_000).await;
+        });
+    }
+}
+
+/// Further coins are leased while a replacement is planned. One that is not written after all, because people halt, holds none.
+#[test]
+fn a_replacement_that_is_not_written_holds_no_coin() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[33_000, 5_000_000]).await;
+            let wallet = db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap().id;
+            let filter = ListFilter { account: None, unspent_only: true, after: None, most: 9 };
+            let outputs = db.list_outputs(wallet, &filter, house.clock.now()).await.unwrap();
+            let large = outputs.iter().find(|output| output.amount == 5_000_000).unwrap().outpoint;
+            let (lock, until) = (LockId([9; 32]), house.clock.now().plus_micros(3_600_000_000));
+            db.lease(wallet, &[large], lock, until, house.clock.now()).await.unwrap();
+            let jobs = [house.add_with(30_000, 1).await];
+            assert_eq!(house.round().await.told, 1, "it has the small coin");
+            assert_eq!(db.release(wallet, lock).await.unwrap(), 1);
+            house.act(|model| model.fee_factor(4));
+            house.pass(600);
+            db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+            let sent = house.round().await;
+            assert_eq!((sent.replaced, sent.told), (0, 1), "what nodes have they are told again");
+            assert_eq!(db.leases(wallet, None, 9).await.unwrap(), []);
+            db.by_hand("UPDATE chains SET status = 'active'").await.unwrap();
+            house.pass(600);
+            assert_eq!(house.round().await.replaced, 1);
+            assert_eq!(house.signed(jobs[0].0).await[1].input.len(), 2);
+            house.settle().await;
+            house.agree(&jobs, 30_000).await;
+        });
+    }
 }
 
 #[test]

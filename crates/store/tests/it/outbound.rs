@@ -5,8 +5,8 @@ use domain::utxo::{Hash, OutPoint};
 use domain::{GroupId, Purpose, WalletRole};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
-    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews,
-    SlotsRead, ToldAttempt,
+    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, Share, SignedAttempt, SlotId,
+    SlotNews, SlotsRead, ToldAttempt,
 };
 use store::testing::races::Shell;
 use store::testing::{NOW, TestDb, on};
@@ -165,6 +165,34 @@ db_test! {
         // A lane, or a group, that is stopped has nothing to do.
         db.by_hand("UPDATE wallet_groups SET outbound_stopped = 'stolen'").await.unwrap();
         assert_eq!(taken("four", 100, 200).await, [] as [String; 0]);
+    }
+
+    /// Bitcoin: lanes of one group spend the same coins. One sender has all of them, in whichever process.
+    async fn the_lanes_of_a_group_are_one_senders_on_bitcoin(db: TestDb) {
+        let chain = treasury(db).await;
+        db.add_jobs(chain.id, &[job(&chain, 1), job(&chain, 2)], NOW).await.unwrap();
+        let taken = async |worker: &str, share, after_s: i64| {
+            let now = NOW.plus_micros(after_s * 1_000_000);
+            let held = db.take_share((chain.id, Duty::Send), worker, (share, 9), now, now.plus_micros(60_000_000)).await.unwrap();
+            held.len()
+        };
+        let by_two = async |after_s| {
+            let mut counts = Vec::new();
+            for part in 0..2 {
+                counts.push(taken(&format!("one.{part}"), Share { part, of: 2 }, after_s).await);
+            }
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(by_two(0).await, [1, 1], "elsewhere each lane is its own");
+        db.by_hand("UPDATE chains SET kind = 'bitcoin'").await.unwrap();
+        assert_eq!(by_two(100).await, [0, 2]);
+        assert_eq!(taken("two", Share::ALL, 101).await, 0);
+        db.by_hand("UPDATE outbound_leases SET worker = '', lease_until = 0 WHERE lane_id = (SELECT MIN(id) FROM outbound_lanes)")
+            .await
+            .unwrap();
+        assert_eq!(taken("two", Share::ALL, 102).await, 0, "somebody has the other one");
+        assert_eq!(taken("two", Share::ALL, 200).await, 2);
     }
 
     async fn an_approval_stays_as_it_was_signed_until_the_signer_refuses_it(db: TestDb) {
