@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bitcoin::consensus::deserialize;
 use bitcoin::{Network, Transaction};
-use chain::Chain;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use chain::{Chain, Place, WatchKey, Watched};
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
 use custody::deposit::DepositWorker;
 use custody::deposit::work::begin;
@@ -679,6 +679,64 @@ fn what_a_reorganisation_takes_is_sent_again() {
         assert_eq!(house.signed(jobs[0].0).await, made, "the same bytes");
         house.agree(&jobs, 30_000).await;
     });
+}
+
+/// A reorganisation deeper than what is believed for good spends otherwise what a payout's coin was made of. The payout can be mined nowhere, and no
+/// node proves that of it; the books prove it of the coin. So two people may say what becomes of one payout, and the other is paid again, once.
+#[test]
+fn people_end_what_spends_a_coin_that_has_vanished() {
+    for verdict in [JobVerdict::Unpaid, JobVerdict::Again] {
+        for engine in crate::engines() {
+            on(engine, async |db| {
+                let house = House::start(db, &[]).await;
+                let (stranger, elsewhere) = (Key::numbered(77).bitcoin(NETWORK), Key::numbered(78).bitcoin(NETWORK));
+                house.fund(&stranger, 6_000_000);
+                house.mine(1).await;
+                let tip = house.chain.head().await.unwrap().tip.height;
+                let mut watched = Watched::default();
+                watched.insert(WatchKey::of(&stranger));
+                let scan = house.chain.scan(tip, tip, &watched).await.unwrap();
+                let [coin] = scan.outputs.as_slice() else { panic!("{:?}", scan.outputs) };
+                let Place::Output(index) = coin.place else { panic!("{coin:?}") };
+                let script = stranger.script_bytes().unwrap();
+                let coin = tx::Input {
+                    transaction: coin.transaction,
+                    index,
+                    amount_sat: 6_000_000,
+                    script,
+                    sequence: SEQUENCE,
+                };
+                let deposit = crate::world::spend(77, std::slice::from_ref(&coin), &[(house.own(), 5_950_000)]);
+                let rival = crate::world::spend(77, &[coin], &[(elsewhere, 5_900_000)]);
+                house.chain.broadcast(&deposit).await.unwrap();
+                house.mine(6).await;
+                let jobs = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+                assert_eq!(house.round().await.told, 1);
+                let judge = async || db.judge_job(jobs[0].0, verdict, &people(), house.clock.now()).await.unwrap();
+                assert_eq!(judge().await, JobReply::NotNow(JobState::Broadcasted), "it may still be mined");
+                house.act(|model| model.reorg(6, Fate::Dropped, &[rival], house.clock.now())).unwrap();
+                house.follow().await;
+                house.pass(60);
+                house.round().await;
+                assert_eq!(house.state(jobs[0].0).await, JobState::Broadcasted, "the chain proves nothing of it");
+                assert_eq!(judge().await, JobReply::Done);
+                house.fund(&house.own(), 4_000_000);
+                house.mine(6).await;
+                for _ in 0..3 {
+                    house.settle().await;
+                }
+                let (paid, over) = match verdict {
+                    JobVerdict::Unpaid => (&jobs[1..], &jobs[..1]),
+                    JobVerdict::Again | JobVerdict::Paid => (&jobs[..], &jobs[..0]),
+                };
+                house.agree(paid, 30_000).await;
+                for (job, to) in over {
+                    assert_eq!(house.state(*job).await, JobState::FailedFinal);
+                    assert_eq!(house.balance(to).await, 0);
+                }
+            });
+        }
+    }
 }
 
 /// Small coins are taken along while that is cheap, and stay where they are when it is not.

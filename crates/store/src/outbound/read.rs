@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use domain::outbound::{JobEvent, JobKind, JobState};
+use domain::outbound::{JobEvent, JobKind, JobState, SlotWord, fate};
 use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, Set, advance};
@@ -86,6 +86,23 @@ statements! {
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id WHERE s.id = $1";
+    /// Bitcoin: an open slot of which every signed transaction spends an output that will never be there again. Who made it is in no block, and has lost
+    /// what it spent to one whose block is final, or was the coinbase of a block that left as deep, or was given up by two people. The chain proves
+    /// that of the maker and not of the slot: nodes only say that they know no such output.
+    READ_VANISHED = "SELECT s.id FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
+            JOIN chains c ON c.id = l.chain_id AND c.kind = 'bitcoin'
+        WHERE s.id = $1 AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM transactions t JOIN tx_inputs n ON n.wallet_id = t.wallet_id AND n.tx_id = t.id
+                    JOIN transactions p ON p.wallet_id = n.wallet_id AND p.tx_hash = n.prev_hash
+                WHERE t.tx_hash = a.tx_hash AND t.block_height IS NULL AND p.block_height IS NULL AND (p.given_up
+                    OR (p.status = 'orphaned' AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.wallet_id = p.wallet_id
+                        AND v.tx_hash = p.tx_hash AND v.block_height <= (SELECT MAX(b.block_height) FROM blocks b) - c.final_confirmations))
+                    OR EXISTS (SELECT 1 FROM tx_inputs i
+                            JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
+                            JOIN transactions r ON r.wallet_id = o.wallet_id AND r.id = o.tx_id
+                        WHERE i.wallet_id = p.wallet_id AND i.tx_id = p.id AND NOT i.active
+                            AND r.block_height <= (SELECT MAX(b.block_height) FROM blocks b) - c.final_confirmations))))";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
@@ -281,6 +298,11 @@ impl Db {
             let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
             // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
             let settled = settled || imported && nowhere;
+            let vanished = !settled
+                && nowhere
+                && verdict != JobVerdict::Paid
+                && fetch_optional!(tx, READ_VANISHED => (i64,), slot.0)?.is_some();
+            let settled = settled || vanished;
             let events = match (job.state, verdict) {
                 (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
                     return Ok(JobReply::NotNow(job.state));
@@ -308,6 +330,9 @@ impl Db {
             if job.state == JobState::Signing && !signed {
                 changes.extend(others_of(tx, slot, id, at).await?);
             }
+            if vanished {
+                changes.extend(lost_with(tx, slot, id, at).await?);
+            }
             advance(tx, changes, at).await?;
             execute!(tx, RAISE_FENCES, lane)?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
@@ -332,6 +357,19 @@ async fn others_of(tx: &mut Tx, slot: SlotId, judged: JobId, at: Timestamp) -> R
         change
     });
     Ok(back.collect())
+}
+
+/// The other jobs of a slot of which nothing can ever be mined: they are tried again, as when its own transactions are proven lost.
+async fn lost_with(tx: &mut Tx, slot: SlotId, judged: JobId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let others = read_slotted(tx, &[slot]).await?.into_iter().map(|(_, job)| job);
+    let lost = others.filter(|job| job.id != judged && job.slot == Some(slot)).filter_map(|job| {
+        let mut events = fate(job.state, SlotWord::Lost)?;
+        events.extend(job.give_up.then_some(JobEvent::GivenUp));
+        let mut change = Change::new(job.id, events, "what its transaction spends has left the chain for good");
+        change.set.due = Some(at);
+        Some(change)
+    });
+    Ok(lost.collect())
 }
 
 /// Only what rests has no slot, so that nothing of it can be out.
