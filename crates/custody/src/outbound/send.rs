@@ -156,6 +156,7 @@ impl<'a> SendWorker<'a> {
         };
         let at = clock.now();
         let opened = self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, at).await?;
+        self.db.drop_bumps(&plan.at_most, at).await?;
         sent.slots = opened.slots.len();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();

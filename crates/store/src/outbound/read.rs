@@ -65,7 +65,8 @@ pub enum JobReply {
     NoSuchJob,
     /// It is in this state, in which that cannot be done.
     NotNow(JobState),
-    /// Its transaction spends users' coins and has no change to pay more from: nothing may replace it.
+    /// Nothing may replace its transaction: it spends users' coins and has no change to pay more from, or TRON has it, where no slot lets only one of two
+    /// be mined.
     NeverReplaced,
 }
 
@@ -135,6 +136,7 @@ statements! {
         ORDER BY lane_id, id LIMIT $3";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
+    DROP_BUMP = "UPDATE outbound_jobs SET bump = FALSE, updated_at = $2 WHERE id {in $1} AND bump";
     ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
     /// What the mined attempts of slots have cost, by their slots, behind one.
     READ_SLOT_FEES = "SELECT s.id, a.fee_raw FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id AND l.chain_id = $1
@@ -271,12 +273,24 @@ impl Db {
             if job.state != JobState::Broadcasted {
                 return Ok(JobReply::NotNow(job.state));
             }
-            let bitcoin = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
-            if bitcoin && job.kind == JobKind::Consolidation {
+            let on = |chain: ChainKind| lane.as_ref().is_some_and(|(_, kind)| kind == chain.as_str());
+            if on(ChainKind::Tron) || (on(ChainKind::Bitcoin) && job.kind == JobKind::Consolidation) {
                 return Ok(JobReply::NeverReplaced);
             }
             execute!(tx, ASK_BUMP, id.number(), at.micros())?;
             Ok(JobReply::Done)
+        })
+    }
+
+    /// As much is offered for these jobs as may be: nobody waits for more.
+    pub async fn drop_bumps(&self, jobs: &[JobId], at: Timestamp) -> Result<(), StoreError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let ids: Many<i64> = Many(jobs.iter().map(|job| job.number()).collect());
+        transact!(self, tx => {
+            execute!(tx, DROP_BUMP, ids.clone(), at.micros())?;
+            Ok(())
         })
     }
 
