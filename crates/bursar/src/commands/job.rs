@@ -220,8 +220,8 @@ fn asked(context: &Context, id: JobId, words: &str, asked: JobReply) -> CommandR
         JobReply::NoSuchJob => Err(not_found(id)),
         JobReply::NeverReplaced => Err(Failure::bad_input(
             "JOB_NOT_NOW",
-            format!("{id} brings users' Bitcoin home, and nothing replaces it"),
-            "it has no change to pay more from; it is told to the nodes until its fee is enough",
+            format!("nothing replaces the transaction of {id}"),
+            "on TRON no slot lets only one of two be mined, and users' Bitcoin that comes home has no change to pay more from; it is told to the nodes again",
         )),
         JobReply::NotNow(state) => Err(Failure::bad_input(
             "JOB_NOT_NOW",

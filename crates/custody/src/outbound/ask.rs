@@ -59,6 +59,8 @@ impl Wanted<'_> {
         }
         let mut intents = Vec::with_capacity(slot.jobs.len());
         match attempt.kind {
+            // It pays all of them, and one is paid or over by now.
+            AttemptKind::Pay if slot.jobs.iter().any(|(job, _)| job.slot != Some(slot.id)) => return Ok(None),
             AttemptKind::Pay => {
                 for (job, round) in &slot.jobs {
                     let Ok(payment) = ground.payment(job) else { return Ok(None) };

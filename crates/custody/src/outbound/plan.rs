@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub known: HashMap<LaneId, u64>,
     /// Attempts whose bytes are told once more.
     pub again: HashSet<SlotId>,
+    /// Jobs for which people want more to be offered, and no more may be.
+    pub at_most: Vec<JobId>,
 }
 
 /// A job that may be paid now.
@@ -268,7 +270,12 @@ impl SendWorker<'_> {
                         coins: None,
                     });
                 }
-                None => drop(plan.again.insert(slot.id)),
+                None => {
+                    // Or the same would be told every few seconds for as long as it waits.
+                    let wanted = slot.jobs.iter().filter(|(job, _)| job.bump && !end).map(|(job, _)| job.id);
+                    plan.at_most.extend(wanted);
+                    plan.again.insert(slot.id);
+                }
             }
         }
         Ok(())

@@ -170,8 +170,10 @@ impl SendWorker<'_> {
                     Ok(planned) if self.foreign(&lane.group, &coins).is_empty() && held <= MOST_HELD => {
                         (planned, coins)
                     }
-                    // The leases end by themselves; those of the slot have none.
-                    Ok(_) | Err(_) => return Ok(None),
+                    Ok(_) | Err(_) => {
+                        self.db.release_further(till.wallet, one.slot.id).await?;
+                        return Ok(None);
+                    }
                 }
             }
             Err(_) => return Ok(None),

@@ -133,7 +133,9 @@ impl<'a> SendWorker<'a> {
             self.db.stop_lane(lane, &why, now).await?;
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
-        let untold = untold(&work.slots).filter_map(|(slot, attempt)| self.told_again(slot, attempt));
+        let halted = self.halted(&work.slots).await?;
+        let untold = untold(&work.slots).filter(|(slot, attempt)| !halted.contains(&(slot.id, attempt.number)));
+        let untold = untold.filter_map(|(slot, attempt)| self.told_again(slot, attempt));
         self.tell(&held, untold.collect(), clock, &mut sent).await?;
         let tills = self.tills(&work.lanes).await?;
         let planned = if self.signer.is_ready() {
@@ -154,6 +156,7 @@ impl<'a> SendWorker<'a> {
         };
         let at = clock.now();
         let opened = self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, at).await?;
+        self.db.drop_bumps(&plan.at_most, at).await?;
         sent.slots = opened.slots.len();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
@@ -161,7 +164,7 @@ impl<'a> SendWorker<'a> {
         let left = work.slots.iter().any(|slot| slot.unsigned().next().is_some());
         // What has just been written need not be read again. What was left by a round that did not end is.
         let open = if left || !opened.attempts.is_empty() {
-            self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?
+            self.unhalted(self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?).await?
         } else {
             written(&plan, &opened, &work, at)
         };
@@ -172,7 +175,10 @@ impl<'a> SendWorker<'a> {
             let attempt = slot.attempts.iter().find(|attempt| attempt.number == one.number)?;
             self.telling(slot, attempt, bytes_of(one)?)
         });
-        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id));
+        // What may not offer more now goes on being told as it is.
+        let more = |slot: SlotId| plan.attempts.iter().any(|one| one.slot == slot && one.kind == AttemptKind::Pay);
+        let kept = |slot: SlotId| more(slot) && !opened.attempts.contains(&slot);
+        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id) || kept(slot.id));
         // The newest that nodes may be told of.
         let again = again.filter_map(|slot| slot.attempts.iter().rev().find_map(|one| self.told_again(slot, one)));
         self.tell(&held, fresh.chain(again).collect(), clock, &mut sent).await?;
@@ -193,6 +199,24 @@ impl<'a> SendWorker<'a> {
             // It keeps nobody from being paid, and is tried again.
             Err(error) => tracing::warn!(code = error.code(), %error, "jobs whose time is over were not ended"),
         }
+    }
+
+    // ---- halts -----------------------------------------------------------------------------------------------
+
+    /// Signed attempts of which no node has heard, and of which people let none hear now. What nodes had already is theirs whatever is halted.
+    async fn halted(&self, slots: &[OpenSlot]) -> Result<HashSet<(SlotId, u32)>, OutboundError> {
+        let unheard: Vec<(&OpenSlot, &AttemptRow)> =
+            untold(slots).filter(|(_, attempt)| attempt.said.is_none()).collect();
+        let sendable = self.db.sendable(&unheard.iter().map(|(slot, _)| slot.id).collect::<Vec<_>>()).await?;
+        let halted = unheard.into_iter().filter(|(slot, attempt)| !sendable.lets(slot.id, attempt.kind));
+        Ok(halted.map(|(slot, attempt)| (slot.id, attempt.number)).collect())
+    }
+
+    /// Those of these slots of which people let something be signed. The others stay as they are written down until the halt is over.
+    async fn unhalted(&self, slots: Vec<OpenSlot>) -> Result<Vec<OpenSlot>, OutboundError> {
+        let sendable = self.db.sendable(&slots.iter().map(|slot| slot.id).collect::<Vec<_>>()).await?;
+        let lets = |slot: &OpenSlot| slot.unsigned().all(|attempt| sendable.lets(slot.id, attempt.kind));
+        Ok(slots.into_iter().filter(lets).collect())
     }
 
     // ---- signatures ------------------------------------------------------------------------------------------
@@ -405,7 +429,7 @@ impl<'a> SendWorker<'a> {
         Some((payload, Some(terms)))
     }
 
-    /// Coins that were leased for slots that were not written after all.
+    /// Coins that were leased for slots and attempts that were not written after all.
     async fn let_unopened_go(
         &self,
         plan: &Plan,
@@ -417,6 +441,11 @@ impl<'a> SendWorker<'a> {
             let lane = work.lanes.iter().find(|lane| lane.id == slot.lane);
             if let Some(till) = lane.and_then(|lane| tills.get(&lane.group)) {
                 self.let_go(*till, slot.id).await?;
+            }
+        }
+        for one in plan.attempts.iter().filter(|one| !opened.attempts.contains(&one.slot)) {
+            if let Some(coins) = one.coins.as_ref().filter(|coins| !coins.outpoints.is_empty()) {
+                self.db.release_further(coins.wallet, one.slot).await?;
             }
         }
         Ok(())
@@ -495,7 +524,8 @@ fn untold(slots: &[OpenSlot]) -> impl Iterator<Item = (&OpenSlot, &AttemptRow)> 
 fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) -> Vec<OpenSlot> {
     let due: HashMap<JobId, &JobRow> = work.due.iter().map(|job| (job.id, job)).collect();
     let slot = |slot: &NewSlot| {
-        let jobs = slot.jobs.iter().filter_map(|(id, _)| due.get(id).map(|job| ((*job).clone(), job.rounds)));
+        let slotted = |job: &JobRow| JobRow { slot: Some(slot.id), ..job.clone() };
+        let jobs = slot.jobs.iter().filter_map(|(id, _)| due.get(id).map(|job| (slotted(job), job.rounds)));
         let mut jobs: Vec<(JobRow, u32)> = jobs.collect();
         jobs.sort_by_key(|(job, _)| job.id);
         let (kind, payload) = (slot.kind, slot.payload.clone());

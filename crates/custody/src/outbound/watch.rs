@@ -381,13 +381,13 @@ fn deeper(slot: &WatchedSlot, number: u32, mined: &MinedAttempt, said: SlotWord)
             "it paid something else than was asked for: two people must say what that is worth".to_owned()
         }
     };
-    let (mined, asked) = (Some((number, mined.clone())), slot.attempts.len());
+    let (mined, asked) = (Some((number, mined.clone())), slot.signed_count());
     SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign: false }
 }
 
 /// What is new of a slot, if anything is.
 fn told(slot: &WatchedSlot, found: Found) -> Option<SlotNews> {
-    let asked = slot.attempts.len();
+    let asked = slot.signed_count();
     let news = |said, mined, words, foreign| {
         Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign })
     };

@@ -514,6 +514,48 @@ fn what_is_stuck_is_sent_again_and_offers_more() {
     });
 }
 
+/// People want more to be offered than may be: it goes up to the cap, and from then on the same is told no more often than without them.
+#[test]
+fn what_offers_all_it_may_is_not_told_all_the_time() {
+    on_evm(async |desk| {
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::Drop));
+        let (id, _) = desk.add(&Coin::Native, 5).await;
+        desk.round().await;
+        assert_eq!(desk.state(id).await, JobState::Broadcasted);
+        let now = || desk.rig.clock.now();
+        let mut rounds = 0;
+        // Each time an eighth more, until that is above the cap.
+        while rounds < 60 {
+            if !desk.job(id).await.job.bump {
+                assert_eq!(desk.rig.db.bump_job(id, now()).await.unwrap(), JobReply::Done);
+            }
+            desk.rig.clock.set(now().plus_micros(5_000_000));
+            rounds += 1;
+            if desk.round().await.replaced == 0 {
+                break;
+            }
+        }
+        assert!((2..60).contains(&rounds), "{rounds}");
+        assert!(!desk.job(id).await.job.bump, "nobody waits for more");
+        desk.rig.clock.set(now().plus_micros(5_000_000));
+        assert_eq!(desk.round().await.told, 0);
+    });
+}
+
+/// TRON has no slot in which only one of two can be mined.
+#[test]
+fn nothing_more_is_offered_on_tron() {
+    on(Engine::Sqlite, async |db| {
+        let desk = Desk::start(db, ChainKind::Tron, 1).await;
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::Drop));
+        let (id, _) = desk.add(&Coin::Native, 5).await;
+        desk.round().await;
+        assert_eq!(desk.state(id).await, JobState::Broadcasted);
+        assert_eq!(db.bump_job(id, desk.rig.clock.now()).await.unwrap(), JobReply::NeverReplaced);
+        assert!(!desk.job(id).await.job.bump);
+    });
+}
+
 /// Whatever nodes say to it, the payment may be out: its slot and its money stay as they are, and it is paid in the end, once.
 #[test]
 fn no_text_whatever_releases_a_slot_or_money() {

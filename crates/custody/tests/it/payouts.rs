@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bitcoin::consensus::deserialize;
 use bitcoin::{Network, Transaction};
-use chain::Chain;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use chain::{Chain, Place, WatchKey, Watched};
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
 use custody::deposit::DepositWorker;
 use custody::deposit::work::begin;
-use custody::outbound::{SendWorker, SentRound, WatchWorker};
+use custody::outbound::{SENDERS, SendWorker, SentRound, WatchWorker};
 use custody::wallet::house::watch_house;
 use custody::wallet::{Pinned, assign};
 use devnet::bitcoin::{BitcoinDevnet, Settings};
-use devnet::{Fate, Key, Model, Served};
+use devnet::{BroadcastFault, Fate, Key, Model, Served};
 use domain::asset::TransferLimits;
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::{
-    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose,
-    RawAmount, UserId, WalletRole,
+    AccountKind, Amount, Approval, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock,
+    Precision, Purpose, RawAmount, UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -36,10 +36,10 @@ use store::catalog::{Author, Catalog};
 use store::deposit::DepositFilter;
 use store::entry::ChainRow;
 use store::grants::DatabaseRole;
-use store::outbound::read::JobReply;
-use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
+use store::outbound::read::{JobReply, JobVerdict};
+use store::outbound::{Added, JobId, NewJob, Payer, Share, ShownJob, SlotId};
 use store::testing::{TestDb, on};
-use store::utxo::{ListFilter, NewAddress, Paths};
+use store::utxo::{ListFilter, LockId, NewAddress, Paths};
 use tx::{Address, Coin, Family, Payment};
 
 use crate::deposits::{id, raw};
@@ -248,27 +248,41 @@ impl<'a> House<'a> {
 
     /// The same with a chain that is bent.
     pub async fn round_with(&self, chain: &dyn Chain) -> SentRound {
+        let sent = self.send_as(chain, "one-send", Share::ALL).await;
+        self.watch(chain).await;
+        sent
+    }
+
+    /// The same with as many senders as a process has.
+    async fn round_of_all(&self) -> SentRound {
+        let mut all = SentRound::default();
+        for part in 0..SENDERS {
+            let sent = self.send_as(&self.chain, &format!("one-send.{part}"), Share { part, of: SENDERS }).await;
+            all.slots += sent.slots;
+            all.replaced += sent.replaced;
+        }
+        self.watch(&self.chain).await;
+        all
+    }
+
+    async fn send_as(&self, chain: &dyn Chain, name: &str, share: Share) -> SentRound {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let signer = "desk".parse().unwrap();
-        let name = "one-send".to_owned();
-        let mut worker = SendWorker::new(
-            self.db.of(DatabaseRole::Outbound),
-            chain,
-            &self.pen,
-            signer,
-            &make,
-            row.clone(),
-            Arc::clone(&pinned),
-            name,
-        )
-        .unwrap();
-        let sent = worker.round(&*self.clock).await.unwrap();
+        let name = name.to_owned();
+        let mut worker =
+            SendWorker::new(self.db.of(DatabaseRole::Outbound), chain, &self.pen, signer, &make, row, pinned, name)
+                .unwrap()
+                .with_share(share);
+        worker.round(&*self.clock).await.unwrap()
+    }
+
+    async fn watch(&self, chain: &dyn Chain) {
+        let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let mut watcher =
             WatchWorker::new(self.db.of(DatabaseRole::Confirm), chain, row, pinned, "one-watch".to_owned()).unwrap();
         let watched = watcher.round(&*self.clock).await.unwrap();
         assert_eq!(watched.waits, None);
-        sent
     }
 
     /// Blocks and rounds until everything is final.
@@ -324,6 +338,10 @@ impl<'a> House<'a> {
     }
 }
 
+fn people() -> Approval {
+    Approval::new("ann", "bob", "we looked").unwrap()
+}
+
 fn inputs(of: &Transaction) -> BTreeSet<bitcoin::OutPoint> {
     of.input.iter().map(|input| input.previous_output).collect()
 }
@@ -375,6 +393,95 @@ fn a_worker_that_dies_anywhere_leaves_one_transaction() {
         assert_eq!((sent.slots, sent.signed, sent.told), (0, 1, 1));
         house.settle().await;
         house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// Two people judge one of two payouts while nobody has signed for them: the transaction that would pay both is never signed, and the other payout
+/// gets one of its own.
+#[test]
+fn what_people_have_judged_is_not_paid_by_the_slot_that_it_shared() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[5_000_000, 7_000_000]).await;
+            let (judged, other) = (house.add_with(30_000, 1).await, house.add_with(30_000, 1).await);
+            house.pen.away.store(true, Ordering::Relaxed);
+            assert_eq!(house.round().await.slots, 1);
+            let (lane, people) = (house.shown(judged.0).await.job.lane, people());
+            db.stop_lane(lane, "a test", house.clock.now()).await.unwrap();
+            let said = db.judge_job(judged.0, JobVerdict::Unpaid, &people, house.clock.now()).await.unwrap();
+            assert_eq!(said, JobReply::Done);
+            house.pen.away.store(false, Ordering::Relaxed);
+            assert!(db.resume_lane(lane, &people, house.clock.now()).await.unwrap());
+            let sent = house.round().await;
+            assert_eq!((sent.slots, sent.signed, sent.told), (1, 1, 1), "{sent:?}");
+            house.settle().await;
+            house.agree(&[other], 30_000).await;
+            assert_eq!(house.state(judged.0).await, JobState::FailedFinal);
+            assert_eq!(house.balance(&judged.1).await, 0);
+        });
+    }
+}
+
+/// A slot waits for its signature, or its bytes for a node, and people halt: nothing goes out until they let it, and then once.
+#[test]
+fn a_halt_stops_what_is_written_down() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[5_000_000]).await;
+            let job = house.add_with(30_000, 1).await;
+            house.pen.away.store(true, Ordering::Relaxed);
+            assert_eq!(house.round().await.slots, 1);
+            house.pen.away.store(false, Ordering::Relaxed);
+            let halts = [
+                ("chains SET status = 'suspended'", "chains SET status = 'active'"),
+                ("assets SET status = 'suspended'", "assets SET status = 'active'"),
+                ("asset_on_chain SET status = 'suspended'", "asset_on_chain SET status = 'active'"),
+                ("wallet_groups SET outbound_stopped = 'a test'", "wallet_groups SET outbound_stopped = NULL"),
+            ];
+            let hour_of_halts = async || {
+                for (halt, over) in halts {
+                    db.by_hand(&format!("UPDATE {halt}")).await.unwrap();
+                    house.pass(61);
+                    let sent = house.round().await;
+                    assert_eq!((sent.signed, sent.told), (0, 0), "{halt}: {sent:?}");
+                    db.by_hand(&format!("UPDATE {over}")).await.unwrap();
+                }
+            };
+            hour_of_halts().await;
+            // It is signed, and whoever did that died before a node heard of it.
+            house.act(|model| model.broadcasts(BroadcastFault::Drop));
+            assert_eq!(house.round().await.signed, 1);
+            db.by_hand("UPDATE outbound_attempts SET told_at = NULL, said = NULL").await.unwrap();
+            house.act(|model| model.broadcasts(BroadcastFault::None));
+            hour_of_halts().await;
+            let sent = house.round().await;
+            assert_eq!((sent.slots, sent.signed, sent.told), (0, 0, 1), "{sent:?}");
+            house.settle().await;
+            assert_eq!(house.signed(job.0).await.len(), 1);
+            house.agree(&[job], 30_000).await;
+        });
+    }
+}
+
+/// A database may have such a slot from before: what it would pay is not signed, and people see why.
+#[test]
+fn what_pays_a_job_that_is_over_is_not_signed() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 7_000_000]).await;
+        let (over, other) = (house.add_with(30_000, 1).await, house.add_with(30_000, 1).await);
+        house.pen.away.store(true, Ordering::Relaxed);
+        assert_eq!(house.round().await.slots, 1);
+        let id = over.0.number();
+        db.by_hand(&format!("UPDATE outbound_jobs SET state = 'failed_final', slot_id = NULL WHERE id = {id}"))
+            .await
+            .unwrap();
+        house.pen.away.store(false, Ordering::Relaxed);
+        let sent = house.round().await;
+        assert_eq!((sent.signed, sent.told), (0, 0), "{sent:?}");
+        let why = house.shown(other.0).await.lane_stopped.unwrap();
+        assert!(why.contains("makes no sense"), "{why}");
+        let said = db.judge_job(other.0, JobVerdict::Unpaid, &people(), house.clock.now()).await.unwrap();
+        assert_eq!(said, JobReply::Done, "its coins are free");
     });
 }
 
@@ -478,6 +585,75 @@ fn the_last_of_a_line_pays_for_all() {
     });
 }
 
+/// The same when they are of two wallets, whose lanes the senders of a process share.
+#[test]
+fn the_last_of_a_line_of_two_wallets_pays_for_all() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let limits = OutboundLimits { fee_cap: raw(50_000), ..GATHER };
+            let house = House::with(db, &[5_000_000], limits, 2).await;
+            let mut jobs = Vec::new();
+            for _ in 0..3 {
+                jobs.push(house.add_with(30_000, 1).await);
+                assert_eq!(house.round_of_all().await.slots, 1);
+            }
+            let mut lanes = BTreeSet::new();
+            for (job, _) in &jobs {
+                lanes.insert(house.shown(*job).await.job.lane);
+            }
+            assert_eq!(lanes.len(), 2);
+            house.act(|model| model.fee_factor(4));
+            house.pass(600);
+            assert_eq!(house.round_of_all().await.replaced, 1);
+            let (mut counts, mut line) = (Vec::new(), Vec::new());
+            for (job, _) in &jobs {
+                let mut made = house.signed(*job).await;
+                counts.push(made.len());
+                line.push(made.pop().unwrap());
+            }
+            assert_eq!(counts, [1, 1, 2]);
+            let size: u64 = line.iter().map(|one| u64::try_from(one.vsize()).unwrap()).sum();
+            let back: u64 =
+                line[2].output.iter().map(|output| output.value.to_sat()).filter(|value| *value != 30_000).sum();
+            let fees = 5_000_000 - 3 * 30_000 - back;
+            assert!(fees >= size * 35, "it pays {fees} for {size} bytes: the network asks for 40 for each");
+            house.settle().await;
+            house.agree(&jobs, 30_000).await;
+        });
+    }
+}
+
+/// Further coins are leased while a replacement is planned. One that is not written after all, because people halt, holds none.
+#[test]
+fn a_replacement_that_is_not_written_holds_no_coin() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[33_000, 5_000_000]).await;
+            let wallet = db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap().id;
+            let filter = ListFilter { account: None, unspent_only: true, after: None, most: 9 };
+            let outputs = db.list_outputs(wallet, &filter, house.clock.now()).await.unwrap();
+            let large = outputs.iter().find(|output| output.amount == 5_000_000).unwrap().outpoint;
+            let (lock, until) = (LockId([9; 32]), house.clock.now().plus_micros(3_600_000_000));
+            db.lease(wallet, &[large], lock, until, house.clock.now()).await.unwrap();
+            let jobs = [house.add_with(30_000, 1).await];
+            assert_eq!(house.round().await.told, 1, "it has the small coin");
+            assert_eq!(db.release(wallet, lock).await.unwrap(), 1);
+            house.act(|model| model.fee_factor(4));
+            house.pass(600);
+            db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+            let sent = house.round().await;
+            assert_eq!((sent.replaced, sent.told), (0, 1), "what nodes have they are told again");
+            assert_eq!(db.leases(wallet, None, 9).await.unwrap(), []);
+            db.by_hand("UPDATE chains SET status = 'active'").await.unwrap();
+            house.pass(600);
+            assert_eq!(house.round().await.replaced, 1);
+            assert_eq!(house.signed(jobs[0].0).await[1].input.len(), 2);
+            house.settle().await;
+            house.agree(&jobs, 30_000).await;
+        });
+    }
+}
+
 #[test]
 fn what_a_reorganisation_takes_is_sent_again() {
     on(Engine::Sqlite, async |db| {
@@ -499,6 +675,64 @@ fn what_a_reorganisation_takes_is_sent_again() {
         assert_eq!(house.signed(jobs[0].0).await, made, "the same bytes");
         house.agree(&jobs, 30_000).await;
     });
+}
+
+/// A reorganisation deeper than what is believed for good spends otherwise what a payout's coin was made of. The payout can be mined nowhere, and no
+/// node proves that of it; the books prove it of the coin. So two people may say what becomes of one payout, and the other is paid again, once.
+#[test]
+fn people_end_what_spends_a_coin_that_has_vanished() {
+    for verdict in [JobVerdict::Unpaid, JobVerdict::Again] {
+        for engine in crate::engines() {
+            on(engine, async |db| {
+                let house = House::start(db, &[]).await;
+                let (stranger, elsewhere) = (Key::numbered(77).bitcoin(NETWORK), Key::numbered(78).bitcoin(NETWORK));
+                house.fund(&stranger, 6_000_000);
+                house.mine(1).await;
+                let tip = house.chain.head().await.unwrap().tip.height;
+                let mut watched = Watched::default();
+                watched.insert(WatchKey::of(&stranger));
+                let scan = house.chain.scan(tip, tip, &watched).await.unwrap();
+                let [coin] = scan.outputs.as_slice() else { panic!("{:?}", scan.outputs) };
+                let Place::Output(index) = coin.place else { panic!("{coin:?}") };
+                let script = stranger.script_bytes().unwrap();
+                let coin = tx::Input {
+                    transaction: coin.transaction,
+                    index,
+                    amount_sat: 6_000_000,
+                    script,
+                    sequence: SEQUENCE,
+                };
+                let deposit = crate::world::spend(77, std::slice::from_ref(&coin), &[(house.own(), 5_950_000)]);
+                let rival = crate::world::spend(77, &[coin], &[(elsewhere, 5_900_000)]);
+                house.chain.broadcast(&deposit).await.unwrap();
+                house.mine(6).await;
+                let jobs = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+                assert_eq!(house.round().await.told, 1);
+                let judge = async || db.judge_job(jobs[0].0, verdict, &people(), house.clock.now()).await.unwrap();
+                assert_eq!(judge().await, JobReply::NotNow(JobState::Broadcasted), "it may still be mined");
+                house.act(|model| model.reorg(6, Fate::Dropped, &[rival], house.clock.now())).unwrap();
+                house.follow().await;
+                house.pass(60);
+                house.round().await;
+                assert_eq!(house.state(jobs[0].0).await, JobState::Broadcasted, "the chain proves nothing of it");
+                assert_eq!(judge().await, JobReply::Done);
+                house.fund(&house.own(), 4_000_000);
+                house.mine(6).await;
+                for _ in 0..3 {
+                    house.settle().await;
+                }
+                let (paid, over) = match verdict {
+                    JobVerdict::Unpaid => (&jobs[1..], &jobs[..1]),
+                    JobVerdict::Again | JobVerdict::Paid => (&jobs[..], &jobs[..0]),
+                };
+                house.agree(paid, 30_000).await;
+                for (job, to) in over {
+                    assert_eq!(house.state(*job).await, JobState::FailedFinal);
+                    assert_eq!(house.balance(to).await, 0);
+                }
+            });
+        }
+    }
 }
 
 /// Small coins are taken along while that is cheap, and stay where they are when it is not.

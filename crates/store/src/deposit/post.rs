@@ -82,7 +82,8 @@ statements! {
     READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
 }
 
-/// By their ids: the addition hides that there is an index of all that are due.
+/// By their ids: the addition hides that there is an index of all that are due. What else keeps an entry from being due is looked at again: people may have
+/// suspended its coin since the worker has read it, and its balance may differ by now.
 static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
     "READ_ENTRIES_DUE",
     "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = r.id
@@ -90,7 +91,13 @@ static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
      LEFT JOIN deposits o ON o.id = (SELECT p.id FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
          AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
          ORDER BY p.generation DESC LIMIT 1)
-     WHERE e.posting + 0 = 0 AND e.due_height <= r.height ORDER BY e.id",
+     WHERE e.posting + 0 = 0 AND e.due_height <= r.height AND (e.reverses IS NOT NULL OR EXISTS (
+         SELECT 1 FROM asset_on_chain l JOIN assets a ON a.id = l.asset_id
+         WHERE l.id = e.listing_id AND l.status = 'active' AND a.status = 'active'
+             AND (e.cause <> 'deposit' OR l.contract IS NULL OR EXISTS (SELECT 1 FROM wallet_balances b
+                 WHERE b.chain_id = e.chain_id AND b.address = e.address AND b.listing_id = e.listing_id
+                     AND b.checked_height >= e.height))))
+     ORDER BY e.id",
     DUE,
     &[("id", Int), ("height", Int)],
 );

@@ -15,6 +15,7 @@ use crate::entry::ChainId;
 use crate::entry::types::hash_of;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, expect_rows, fetch_rows};
+use crate::transact;
 use crate::utxo::events::{self, refused};
 use crate::utxo::lease::lease_at;
 use crate::utxo::{LockId, UtxoId};
@@ -49,6 +50,8 @@ statements! {
             JOIN transactions t ON t.tx_hash = a.tx_hash AND t.wallet_id = $1 AND t.block_height IS NULL
             JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
         WHERE l.chain_id = $2";
+    /// What was leased for a slot beyond the coins of its row, which have no end.
+    RELEASE_FURTHER = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at < $3";
     /// Whether somebody spends, or is about to spend, what a transaction of the slot brings back.
     READ_BUILT_ON = "SELECT EXISTS (SELECT 1 FROM outbound_attempts a JOIN transactions t ON t.tx_hash = a.tx_hash
             JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
@@ -111,6 +114,15 @@ impl Db {
             coins.entry(job).or_default().push(OutPoint { hash: hash_of(&hash)?, index });
         }
         Ok(coins)
+    }
+
+    /// Lets further coins go that were leased for an attempt which was not written after all.
+    pub async fn release_further(&self, wallet: WalletId, slot: SlotId) -> Result<(), StoreError> {
+        let lock = slot.lock().0.to_vec();
+        transact!(self, tx => {
+            execute!(tx, RELEASE_FURTHER, wallet.0, lock.as_slice(), NO_END.micros())?;
+            Ok(())
+        })
     }
 
     /// Of these transactions, those of ours that can never be mined.

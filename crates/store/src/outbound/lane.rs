@@ -33,7 +33,8 @@ impl Duty {
     }
 }
 
-/// Which lanes a worker takes: those whose number leaves this rest. Workers of one process share the lanes so, and none has another's.
+/// Which lanes a worker takes: those whose number leaves this rest. Workers of one process share the lanes so, and none has another's. On Bitcoin it is the
+/// number of the wallet group: its lanes spend the same coins, and who offers more for a transaction must know all that it is built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub part: i64,
@@ -56,14 +57,20 @@ statements! {
     /// Lanes with something to do that nobody has, or this worker: found by what waits and what is open, however many lanes there were once.
     /// A lease that is longer than this one asks for was given by a clock that was wrong: it keeps nobody out. The house's own wallets come
     /// first: they pay customers, and ten thousand users' addresses that are swept must not stand before them. Then those that nobody has
-    /// looked at the longest: no lane starves another.
+    /// looked at the longest: no lane starves another. On Bitcoin one worker sends from all lanes of a group: while somebody has one of them, nobody
+    /// else takes another.
     FIND_LANES = "SELECT l.id FROM (SELECT s.lane_id FROM outbound_slots s WHERE s.state = 'open'
             UNION SELECT j.lane_id FROM outbound_jobs j JOIN outbound_lanes w ON w.id = j.lane_id AND w.stopped IS NULL
                 JOIN wallet_groups g ON g.id = w.wallet_group_id AND g.outbound_stopped IS NULL
             WHERE $2 = 'send' AND j.chain_id = $1 AND j.waiting AND j.due_at <= $4) b
             JOIN outbound_lanes l ON l.id = b.lane_id JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
+            JOIN chains c ON c.id = l.chain_id
             LEFT JOIN operation_wallet_addresses o ON o.chain_id = l.chain_id AND o.address = l.address
-        WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5) AND l.id % $7 = $8
+        WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)
+            AND (CASE WHEN c.kind = 'bitcoin' THEN l.wallet_group_id ELSE l.id END) % $7 = $8
+            AND NOT (c.kind = 'bitcoin' AND h.duty = 'send' AND EXISTS (SELECT 1 FROM outbound_lanes n
+                JOIN outbound_leases x ON x.lane_id = n.id AND x.duty = 'send' AND x.lease_until > $4 AND x.lease_until <= $5
+                WHERE n.chain_id = l.chain_id AND n.wallet_group_id = l.wallet_group_id AND x.worker <> $3))
         ORDER BY o.id IS NULL, h.lease_until, l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
     LOCK_LANES = "SELECT l.id FROM outbound_lanes l WHERE l.id {in $1} ORDER BY l.id {FOR UPDATE}";
     READ_FENCES = "SELECT lane_id, fence FROM outbound_leases WHERE lane_id {in $1} AND duty = $2";

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use domain::outbound::{JobEvent, JobKind, JobState};
+use domain::outbound::{JobEvent, JobKind, JobState, SlotWord, fate};
 use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, Set, advance};
 use super::coins::release_coins;
+use super::standing::read_slotted;
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, job_row, lane_ids, lane_row,
-    malformed, read_jobs, read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, SlotId, job_row, lane_ids,
+    lane_row, malformed, read_jobs, read_slots,
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
@@ -65,7 +66,8 @@ pub enum JobReply {
     NoSuchJob,
     /// It is in this state, in which that cannot be done.
     NotNow(JobState),
-    /// Its transaction spends users' coins and has no change to pay more from: nothing may replace it.
+    /// Nothing may replace its transaction: it spends users' coins and has no change to pay more from, or TRON has it, where no slot lets only one of two
+    /// be mined.
     NeverReplaced,
 }
 
@@ -104,14 +106,31 @@ impl JobVerdict {
 
 statements! {
     /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
-    READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
+    READ_SLOT_ENDED = "SELECT s.state = 'settled', COALESCE(l.stopped, g.outbound_stopped) IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
-        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
+        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id WHERE s.id = $1";
     /// Whether the chain's own books have the transaction of a slot in a block, which whoever watches the slot may not have seen yet.
     READ_IN_BOOKS = "SELECT e.id FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN outbound_attempts a ON a.slot_id = s.id
             JOIN chain_entries e ON e.chain_id = l.chain_id AND e.tx_hash = a.tx_hash AND e.alive AND e.tx_hash IS NOT NULL
         WHERE s.id = $1 LIMIT 1";
+    /// Bitcoin: an open slot of which every signed transaction spends an output that will never be there again. Who made it is in no block, and has lost
+    /// what it spent to one whose block is final, or was the coinbase of a block that left as deep, or was given up by two people. The chain proves
+    /// that of the maker and not of the slot: nodes only say that they know no such output.
+    READ_VANISHED = "SELECT s.id FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
+            JOIN chains c ON c.id = l.chain_id AND c.kind = 'bitcoin'
+        WHERE s.id = $1 AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM transactions t JOIN tx_inputs n ON n.wallet_id = t.wallet_id AND n.tx_id = t.id
+                    JOIN transactions p ON p.wallet_id = n.wallet_id AND p.tx_hash = n.prev_hash
+                WHERE t.tx_hash = a.tx_hash AND t.block_height IS NULL AND p.block_height IS NULL AND (p.given_up
+                    OR (p.status = 'orphaned' AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.wallet_id = p.wallet_id
+                        AND v.tx_hash = p.tx_hash AND v.block_height <= (SELECT MAX(b.block_height) FROM blocks b) - c.final_confirmations))
+                    OR EXISTS (SELECT 1 FROM tx_inputs i
+                            JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
+                            JOIN transactions r ON r.wallet_id = o.wallet_id AND r.id = o.tx_id
+                        WHERE i.wallet_id = p.wallet_id AND i.tx_id = p.id AND NOT i.active
+                            AND r.block_height <= (SELECT MAX(b.block_height) FROM blocks b) - c.final_confirmations))))";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
@@ -144,6 +163,7 @@ statements! {
         ORDER BY lane_id, id LIMIT $3";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
+    DROP_BUMP = "UPDATE outbound_jobs SET bump = FALSE, updated_at = $2 WHERE id {in $1} AND bump";
     ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
     /// What the mined attempts of slots have cost, by their slots, behind one.
     READ_SLOT_FEES = "SELECT s.id, a.fee_raw FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id AND l.chain_id = $1
@@ -262,12 +282,24 @@ impl Db {
             if job.state != JobState::Broadcasted {
                 return Ok(JobReply::NotNow(job.state));
             }
-            let bitcoin = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
-            if bitcoin && job.kind == JobKind::Consolidation {
+            let on = |chain: ChainKind| lane.as_ref().is_some_and(|(_, kind)| kind == chain.as_str());
+            if on(ChainKind::Tron) || (on(ChainKind::Bitcoin) && job.kind == JobKind::Consolidation) {
                 return Ok(JobReply::NeverReplaced);
             }
             execute!(tx, ASK_BUMP, id.number(), at.micros())?;
             Ok(JobReply::Done)
+        })
+    }
+
+    /// As much is offered for these jobs as may be: nobody waits for more.
+    pub async fn drop_bumps(&self, jobs: &[JobId], at: Timestamp) -> Result<(), StoreError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let ids: Many<i64> = Many(jobs.iter().map(|job| job.number()).collect());
+        transact!(self, tx => {
+            execute!(tx, DROP_BUMP, ids.clone(), at.micros())?;
+            Ok(())
         })
     }
 
@@ -327,6 +359,11 @@ async fn judge(
     let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
     // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
     let settled = settled || imported && nowhere;
+    let vanished = !settled
+        && nowhere
+        && verdict != JobVerdict::Paid
+        && fetch_optional!(tx, READ_VANISHED => (i64,), slot.0)?.is_some();
+    let settled = settled || vanished;
     // The books have called it a payment of ours: were the money given back now, nobody would hear of it.
     let unseen = imported && nowhere && verdict == JobVerdict::Unpaid;
     if unseen && fetch_optional!(tx, READ_IN_BOOKS => (i64,), slot.0)?.is_some() {
@@ -355,13 +392,48 @@ async fn judge(
     // What the signer may have signed elsewhere is not this slot's: whoever gives money back must see that it knows more than these rows.
     let unslotted = !signed && events == [JobEvent::Never];
     let change = Change::new(id, events, people.to_string());
-    advance(tx, vec![Change { set: Set { unslotted, ..change.set }, ..change }], at).await?;
+    let mut changes = vec![Change { set: Set { unslotted, ..change.set }, ..change }];
+    if job.state == JobState::Signing && !signed {
+        changes.extend(others_of(tx, slot, id, at).await?);
+    }
+    if vanished {
+        changes.extend(lost_with(tx, slot, id, at).await?);
+    }
+    advance(tx, changes, at).await?;
     execute!(tx, RAISE_FENCES, lane)?;
     execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
     if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
         release_coins(tx, &[slot]).await?;
     }
     Ok(JobReply::Done)
+}
+
+/// The other jobs that wait for the signature of a slot. What is written down for it pays the judged one too, so nobody may sign that: they go back
+/// to where they wait for a slot of their own.
+async fn others_of(tx: &mut Tx, slot: SlotId, judged: JobId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let others = read_slotted(tx, &[slot]).await?.into_iter().map(|(_, job)| job);
+    let signing = others.filter(|job| job.id != judged && job.slot == Some(slot) && job.state == JobState::Signing);
+    let back = signing.map(|job| {
+        let event = if job.give_up { JobEvent::Never } else { JobEvent::NotNow };
+        let words = format!("{judged} was judged, which shared its transaction; nothing was signed there");
+        let mut change = Change::new(job.id, vec![event], words);
+        change.set = Set { due: Some(at), unslotted: true, ..Set::default() };
+        change
+    });
+    Ok(back.collect())
+}
+
+/// The other jobs of a slot of which nothing can ever be mined: they are tried again, as when its own transactions are proven lost.
+async fn lost_with(tx: &mut Tx, slot: SlotId, judged: JobId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let others = read_slotted(tx, &[slot]).await?.into_iter().map(|(_, job)| job);
+    let lost = others.filter(|job| job.id != judged && job.slot == Some(slot)).filter_map(|job| {
+        let mut events = fate(job.state, SlotWord::Lost)?;
+        events.extend(job.give_up.then_some(JobEvent::GivenUp));
+        let mut change = Change::new(job.id, events, "what its transaction spends has left the chain for good");
+        change.set.due = Some(at);
+        Some(change)
+    });
+    Ok(lost.collect())
 }
 
 /// Only what rests has no slot, so that nothing of it can be out.

@@ -17,6 +17,7 @@ use super::types::{
     lane_ids, malformed, nonce_of, read_lanes, read_open_slots, row_nonce, signed_in_slots,
 };
 use crate::db::{Db, Tx};
+use crate::dialect::Many;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
@@ -132,6 +133,25 @@ pub struct FormerSlot {
     pub jobs: Vec<SignedAs>,
 }
 
+/// What people have not halted. A stopped lane or group signs nothing. Where a chain or a coin is suspended nothing is paid, and a slot may still be
+/// cancelled: that pays nobody, and keeps a payment from going out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sendable {
+    /// Whether each slot may pay.
+    slots: HashMap<SlotId, bool>,
+}
+
+impl Sendable {
+    /// Whether an attempt of the slot may be signed, and told to nodes that have not heard of it.
+    pub fn lets(&self, slot: SlotId, kind: AttemptKind) -> bool {
+        self.lets_out(slot, kind == AttemptKind::Pay)
+    }
+
+    fn lets_out(&self, slot: SlotId, pays: bool) -> bool {
+        self.slots.get(&slot).is_some_and(|may_pay| *may_pay || !pays)
+    }
+}
+
 /// What nodes were told of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldAttempt {
@@ -160,6 +180,13 @@ statements! {
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'
             AND NOT (c.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported))";
+    /// Those of these open slots whose lanes and groups send, and whether they may pay: their chain and the coins of all their jobs are active.
+    READ_SENDABLE = "SELECT s.id, c.status = 'active' AND NOT EXISTS (SELECT 1 FROM outbound_slot_jobs k JOIN outbound_jobs j ON j.id = k.job_id
+                JOIN asset_on_chain i ON i.id = j.listing_id JOIN assets a ON a.id = i.asset_id
+            WHERE k.slot_id = s.id AND (i.status <> 'active' OR a.status <> 'active'))
+        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN chains c ON c.id = l.chain_id
+            JOIN wallet_groups g ON g.id = l.wallet_group_id
+        WHERE s.id {in $1} AND s.state = 'open' AND l.stopped IS NULL AND g.outbound_stopped IS NULL";
 }
 
 static INSERT_SLOTS: RowsSql = RowsSql::new(
@@ -370,8 +397,13 @@ impl Db {
         })
     }
 
+    /// What people have not halted of these slots.
+    pub async fn sendable(&self, slots: &[SlotId]) -> Result<Sendable, StoreError> {
+        read_sendable(&mut self.read().await?, slots).await
+    }
+
     /// Keeps what the signer said, with the head of its log. Bytes are kept before any node sees them. Says of which slots nodes may be told: those
-    /// that have not ended meanwhile and whose lanes are still held, but of no payment that somebody has given up meanwhile.
+    /// that have not ended meanwhile and whose lanes are still held, but of no payment that somebody has given up or halted meanwhile.
     pub async fn keep_signed(
         &self,
         held: &[HeldLane],
@@ -386,7 +418,9 @@ impl Db {
             }
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
-            let slots = read_slot_standings(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
+            let named: Vec<SlotId> = mine.iter().map(|one| one.slot).collect();
+            let slots = read_slot_standings(tx, &named).await?;
+            let sendable = read_sendable(tx, &named).await?;
             let (mut changes, mut open) = (Vec::new(), BTreeSet::new());
             let mut released: Vec<(SlotId, &str)> = Vec::new();
             for one in mine {
@@ -394,7 +428,8 @@ impl Db {
                 let pays = |slot: &SlotStanding| {
                     slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.pays)
                 };
-                if !(pays(slot) && slot.jobs.iter().any(|job| job.give_up)) {
+                let given_up = pays(slot) && slot.jobs.iter().any(|job| job.give_up);
+                if !given_up && sendable.lets_out(slot.id, pays(slot)) {
                     open.insert(slot.id);
                 }
                 let signing = slot.jobs.iter().filter(|job| job.state == JobState::Signing);
@@ -591,7 +626,16 @@ async fn write_slots(
     expect_rows(execute_rows(tx, &INSERT_SLOT_JOBS, columns).await?, links.len(), "jobs of slots")
 }
 
-/// Those attempts that may be added: their slots are open, nothing of them is mined, and the number is the next one.
+async fn read_sendable(tx: &mut Tx, slots: &[SlotId]) -> Result<Sendable, StoreError> {
+    if slots.is_empty() {
+        return Ok(Sendable::default());
+    }
+    let ids: Many<i64> = Many(slots.iter().map(|slot| slot.0).collect());
+    let rows = fetch_all!(tx, READ_SENDABLE => (i64, bool), ids)?;
+    Ok(Sendable { slots: rows.into_iter().map(|(slot, may_pay)| (SlotId(slot), may_pay)).collect() })
+}
+
+/// Those attempts that may be added: their slots are open, nothing of them is mined, nobody has halted them, and the number is the next one.
 async fn new_attempts<'a>(
     tx: &mut Tx,
     still: &BTreeSet<LaneId>,
@@ -602,8 +646,11 @@ async fn new_attempts<'a>(
     if mine.is_empty() {
         return Ok((Vec::new(), Standings::new(), Vec::new()));
     }
-    let open = read_slot_standings(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
+    let named: Vec<SlotId> = mine.iter().map(|one| one.slot).collect();
+    let open = read_slot_standings(tx, &named).await?;
+    let sendable = read_sendable(tx, &named).await?;
     let mine = mine.into_iter().filter(|one| open.get(&one.slot).is_some_and(|slot| slot.lane == one.lane));
+    let mine = mine.filter(|one| sendable.lets(one.slot, one.kind));
     let next = |slot: &SlotStanding| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
     let fits =
         |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);

@@ -54,6 +54,10 @@ impl SlotStanding {
     pub(crate) fn is_signed(&self) -> bool {
         self.attempts.iter().any(|attempt| attempt.signed)
     }
+
+    pub(crate) fn signed_count(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.signed).count()
+    }
 }
 
 const STANDING: &str = "j.id, j.lane_id, j.state, j.version, j.tries, j.rounds, j.slot_id, j.give_up, j.bump, j.due_at";

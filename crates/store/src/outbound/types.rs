@@ -169,6 +169,11 @@ impl WatchedSlot {
         self.attempts.iter().any(|attempt| attempt.signed.is_some())
     }
 
+    /// How many of its attempts a block can have. Only of these the chain is asked.
+    pub fn signed_count(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.signed.is_some()).count()
+    }
+
     pub fn mined(&self) -> Option<(&AttemptRow, &MinedAttempt)> {
         self.attempts.iter().find_map(|attempt| Some((attempt, attempt.mined.as_ref()?)))
     }

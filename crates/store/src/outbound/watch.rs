@@ -28,7 +28,7 @@ pub struct SlotNews {
     pub said: SlotWord,
     /// Which of its attempts is mined, and where. None when it left, or is lost.
     pub mined: Option<(u32, MinedAttempt)>,
-    /// How many attempts it had when the chain was asked. That none of them can be mined says nothing of one that was made meanwhile.
+    /// How many signed attempts it had when the chain was asked. That none of them can be mined says nothing of one that was signed meanwhile.
     pub asked: usize,
     /// In one sentence, for people.
     pub words: String,
@@ -123,7 +123,8 @@ impl Db {
             let named: Vec<SlotId> =
                 news.iter().filter(|one| still.contains(&one.lane)).map(|one| one.slot).collect();
             let slots = read_slot_standings(tx, &named).await?;
-            let known = |one: &SlotNews, slot: &SlotStanding| slot.lane == one.lane && (!one.is_end_unpaid() || slot.attempts.len() == one.asked);
+            // What was signed stays signed, so as many are the same ones.
+            let known = |one: &SlotNews, slot: &SlotStanding| slot.lane == one.lane && (!one.is_end_unpaid() || slot.signed_count() == one.asked);
             let news: Vec<(&SlotNews, &SlotStanding)> =
                 news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| known(one, slot))?))).collect();
             write_mined(tx, &news, at).await?;

@@ -46,7 +46,8 @@ db_test! {
             books.pass(1, Vec::new()).await;
         }
         assert_eq!((books.post().await, books.states().await), (PostedBatch::default(), vec![Detected]));
-        // Nor when somebody says that it is due.
+        // Nor when somebody says that it is due, and has looked at what its address has.
+        db.by_hand("UPDATE wallet_balances SET checked_height = 1000").await.unwrap();
         let id = books.deposits().await[0].id;
         let whose = HashMap::from([(id, Attribution::User(user(7)))]);
         let posted = db.post_entries(&books.worker, &books.chain, &[id], &whose, NOW).await.unwrap();
@@ -252,6 +253,7 @@ db_test! {
         let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
         books.mine(1, vec![paid.clone()]).await;
         books.mine_empty(1, 2).await;
+        books.look().await;
         let refused = db.take_chain(books.chain.id, "two", later(59), later(120)).await;
         assert!(matches!(refused, Err(CursorError::Taken { .. })));
         let second = db.take_chain(books.chain.id, "two", later(61), later(120)).await.unwrap();

@@ -90,6 +90,25 @@ db_test! {
         assert_clean(db).await;
     }
 
+    /// The same of a coin, and of a token whose balance nobody has looked at: a worker had read the payment as due a moment before.
+    async fn what_is_due_no_more_is_not_credited(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "u8", 5_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        let id = books.deposits().await.pop().unwrap().id;
+        let whose = HashMap::from([(id, Attribution::User(user(8)))]);
+        let post = async || db.post_entries(&books.worker, &books.chain, &[id], &whose, NOW).await.unwrap();
+        assert_eq!(post().await, PostedBatch::default(), "nobody has looked");
+        books.look().await;
+        for table in ["asset_on_chain", "assets"] {
+            db.by_hand(&format!("UPDATE {table} SET status = 'suspended'")).await.unwrap();
+            assert_eq!(post().await, PostedBatch::default(), "{table}");
+            db.by_hand(&format!("UPDATE {table} SET status = 'active'")).await.unwrap();
+        }
+        assert_eq!(post().await.credited, 1);
+    }
+
     async fn custody_of_a_chain_that_is_read_is_not_moved_by_hand(db: TestDb) {
         crate::books::set_up(db).await;
         let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();

@@ -5,8 +5,8 @@ use domain::utxo::{Hash, OutPoint};
 use domain::{GroupId, Purpose, WalletRole};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
-    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews,
-    SlotsRead, ToldAttempt,
+    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, Share, SignedAttempt, SlotId,
+    SlotNews, SlotsRead, ToldAttempt,
 };
 use store::testing::races::Shell;
 use store::testing::{NOW, TestDb, on};
@@ -168,6 +168,34 @@ db_test! {
         assert_eq!(taken("four", 100, 200).await, [] as [String; 0]);
     }
 
+    /// Bitcoin: lanes of one group spend the same coins. One sender has all of them, in whichever process.
+    async fn the_lanes_of_a_group_are_one_senders_on_bitcoin(db: TestDb) {
+        let chain = treasury(db).await;
+        db.add_jobs(chain.id, &[job(&chain, 1), job(&chain, 2)], NOW).await.unwrap();
+        let taken = async |worker: &str, share, after_s: i64| {
+            let now = NOW.plus_micros(after_s * 1_000_000);
+            let held = db.take_share((chain.id, Duty::Send), worker, (share, 9), now, now.plus_micros(60_000_000)).await.unwrap();
+            held.len()
+        };
+        let by_two = async |after_s| {
+            let mut counts = Vec::new();
+            for part in 0..2 {
+                counts.push(taken(&format!("one.{part}"), Share { part, of: 2 }, after_s).await);
+            }
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(by_two(0).await, [1, 1], "elsewhere each lane is its own");
+        db.by_hand("UPDATE chains SET kind = 'bitcoin'").await.unwrap();
+        assert_eq!(by_two(100).await, [0, 2]);
+        assert_eq!(taken("two", Share::ALL, 101).await, 0);
+        db.by_hand("UPDATE outbound_leases SET worker = '', lease_until = 0 WHERE lane_id = (SELECT MIN(id) FROM outbound_lanes)")
+            .await
+            .unwrap();
+        assert_eq!(taken("two", Share::ALL, 102).await, 0, "somebody has the other one");
+        assert_eq!(taken("two", Share::ALL, 200).await, 2);
+    }
+
     async fn an_approval_stays_as_it_was_signed_until_the_signer_refuses_it(db: TestDb) {
         use store::outbound::read::JobReply;
         use store::outbound::{ApprovalSignature, JobApproval};
@@ -219,35 +247,45 @@ async fn tell(db: &TestDb, held: &[HeldLane], number: u8) {
 
 db_test! {
     /// A watcher asked about one attempt, and stood still; its slot got a replacement, which a block took. That the first can never be mined does not
-    /// say that the job was not paid. (Found by `bursar sim custody`: it was paid twice.)
+    /// say that the job was not paid. (Found by `bursar sim custody`: it was paid twice.) Nor does it when the replacement was written down
+    /// already, and nobody could ask about it because it was not signed.
     async fn what_is_said_of_fewer_attempts_ends_no_slot(db: TestDb) {
         let (chain, held) = with_job(db).await;
         let (lane, id) = (held[0].lane, JobId::new(1).unwrap());
         let (kind, payload, coins) = (AttemptKind::Pay, vec![0], None);
         let jobs = vec![(id, 1)];
-        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload: payload.clone(), coins: coins.clone() };
+        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins };
         let known = std::collections::HashMap::new();
         db.open_slots(&held, &[slot], &[], &[], &known, NOW).await.unwrap();
         tell(db, &held, 1).await;
         let until = NOW.plus_micros(60_000_000);
         let watches = db.take_lanes((chain.id, Duty::Watch), "watcher", 9, NOW, until).await.unwrap();
-        let asked = db.open_slots_of(&[lane], SlotsRead::All).await.unwrap()[0].attempts.len();
-        let more = NewAttempt { lane, slot: SlotId(7), number: 2, kind, payload, coins };
-        db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+        let asked = async || db.watched_slots(&[lane], &[], &[]).await.unwrap()[0].signed_count();
+        let more = |number| NewAttempt { lane, slot: SlotId(7), number, kind, payload: vec![0], coins: None };
+        let of_one = asked().await;
+        db.open_slots(&held, &[], &[more(2)], &[], &known, NOW).await.unwrap();
+        let of_one_and_a_plan = asked().await;
         tell(db, &held, 2).await;
         for (said, foreign) in [(SlotWord::Lost, false), (SlotWord::Final(Effect::Unclear), true)] {
-            let news = SlotNews { lane, slot: SlotId(7), said, mined: None, asked, words: "lost".to_owned(), foreign };
-            assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
-            let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
-            assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
-            assert_eq!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().len(), 1, "the slot is open");
-            assert_eq!(shown.lane_stopped, None);
+            for asked in [of_one, of_one_and_a_plan] {
+                let news = SlotNews { lane, slot: SlotId(7), said, mined: None, asked, words: "lost".to_owned(), foreign };
+                assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
+                let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
+                assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
+                assert_eq!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().len(), 1, "the slot is open");
+                assert_eq!(shown.lane_stopped, None);
+            }
         }
-        // Whoever has asked about both knows.
-        let words = "its time was over".to_owned();
-        let news = SlotNews { lane, slot: SlotId(7), said: SlotWord::Lost, mined: None, asked: 2, words, foreign: false };
+        // Whoever has asked about both knows, also while a third waits for its signature.
+        db.open_slots(&held, &[], &[more(3)], &[], &known, NOW).await.unwrap();
+        let (words, asked) = ("its time was over".to_owned(), asked().await);
+        let news = SlotNews { lane, slot: SlotId(7), said: SlotWord::Lost, mined: None, asked, words, foreign: false };
         assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
         assert_eq!(db.job(id).await.unwrap().unwrap().0.job.state, JobState::FailedRetryable);
+        // What is signed for it afterwards is kept, and told to nobody.
+        let answer = SignedAnswer::Signed { bytes: vec![3], hash: Hash([3; 32]) };
+        let signed = SignedAttempt { lane, slot: SlotId(7), number: 3, answer, spend: None };
+        assert!(db.keep_signed(&held, &[signed], None, NOW).await.unwrap().is_empty());
     }
 }
 
@@ -283,6 +321,83 @@ db_test! {
         let slot = NewSlot { id: SlotId(8), lane, nonce: Some(0), since: 1, jobs: Vec::new(), kind, payload, coins: None };
         db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
         assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
+    }
+
+    /// What is not signed yet pays all that its slot was written down for. Once people have judged one of them nobody may sign that: the slot is
+    /// let go, and the others wait for one of their own. (Found by a reader: one was paid after its money had been given back.)
+    async fn a_slot_that_people_have_judged_one_job_of_is_let_go(db: TestDb) {
+        use store::outbound::read::{JobReply, JobVerdict};
+        let chain = treasury(db).await;
+        let jobs: Vec<NewJob> = (1..=5).map(|number| job(&chain, number)).collect();
+        // The first, the third and the fifth are of one wallet.
+        db.add_jobs(chain.id, &jobs, NOW).await.unwrap();
+        let people = domain::Approval::new("ann", "bob", "we looked").unwrap();
+        let row = async |number| db.job(JobId::new(number).unwrap()).await.unwrap().unwrap().0.job;
+        let cases = [
+            (SlotId(7), 1, 3, JobVerdict::Unpaid, JobState::FailedFinal),
+            (SlotId(8), 3, 5, JobVerdict::Paid, JobState::Confirmed),
+        ];
+        for (id, judged, other, verdict, end) in cases {
+            let until = NOW.plus_micros(60_000_000);
+            let held = db.take_lanes((chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+            let (first, second) = (row(judged).await, row(other).await);
+            let (lane, jobs) = (first.lane, vec![(first.id, first.version), (second.id, second.version)]);
+            let (kind, payload) = (AttemptKind::Pay, vec![0]);
+            let slot = NewSlot { id, lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None };
+            let opened = db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
+            assert_eq!(opened.slots.into_iter().collect::<Vec<_>>(), [id], "{verdict:?}");
+            db.stop_lane(lane, "a test", NOW).await.unwrap();
+            assert_eq!(db.judge_job(first.id, verdict, &people, NOW).await.unwrap(), JobReply::Done);
+            let (first, second) = (row(judged).await, row(other).await);
+            assert_eq!((first.state, second.state, second.slot), (end, JobState::FailedRetryable, None), "{verdict:?}");
+            assert_eq!((second.rounds, second.tries), (0, 0), "to the signer it was in no slot");
+            assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
+            assert!(db.resume_lane(lane, &people, NOW).await.unwrap());
+        }
+    }
+
+    /// What was signed while people halted it is kept, and told to nobody; and no more is offered. A cancel pays nobody: only a stopped wallet signs
+    /// none.
+    async fn a_halt_meets_what_is_under_way(db: TestDb) {
+        let (held, signed) = signing(db).await;
+        let (lane, slot, known) = (held[0].lane, SlotId(7), std::collections::HashMap::new());
+        let halts = [
+            ("chains SET status = 'suspended'", "chains SET status = 'active'", true),
+            ("assets SET status = 'suspended'", "assets SET status = 'active'", true),
+            ("asset_on_chain SET status = 'suspended'", "asset_on_chain SET status = 'active'", true),
+            ("outbound_lanes SET stopped = 'a test'", "outbound_lanes SET stopped = NULL", false),
+            ("wallet_groups SET outbound_stopped = 'a test'", "wallet_groups SET outbound_stopped = NULL", false),
+        ];
+        let cancel = AttemptKind::Cancel(JobId::new(99).unwrap());
+        for (halt, over, cancels) in halts {
+            db.by_hand(&format!("UPDATE {halt}")).await.unwrap();
+            let told = db.keep_signed(&held, std::slice::from_ref(&signed), None, NOW).await.unwrap();
+            assert!(told.is_empty(), "{halt}: {told:?}");
+            let sendable = db.sendable(&[slot]).await.unwrap();
+            assert_eq!((sendable.lets(slot, AttemptKind::Pay), sendable.lets(slot, cancel)), (false, cancels), "{halt}");
+            let more = NewAttempt { lane, slot, number: 2, kind: AttemptKind::Pay, payload: vec![0], coins: None };
+            let opened = db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+            assert!(opened.attempts.is_empty(), "{halt}");
+            db.by_hand(&format!("UPDATE {over}")).await.unwrap();
+        }
+        let told = db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [slot], "they are over");
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        let more = NewAttempt { lane, slot, number: 2, kind: cancel, payload: vec![0], coins: None };
+        let opened = db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+        assert_eq!(opened.attempts.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+
+    /// Coins that left without a transaction of ours stop the group, and not its lanes.
+    async fn what_a_stopped_group_has_not_signed_people_can_end(db: TestDb) {
+        use store::outbound::read::{JobReply, JobVerdict};
+        let (held, _) = signing(db).await;
+        let people = domain::Approval::new("ann", "bob", "nothing came").unwrap();
+        let judge = async || db.judge_job(JobId::new(1).unwrap(), JobVerdict::Unpaid, &people, NOW).await.unwrap();
+        assert_eq!(judge().await, JobReply::NotNow(JobState::Signing), "a worker may have it signed now");
+        db.by_hand("UPDATE wallet_groups SET outbound_stopped = 'stolen' WHERE name = 'hot'").await.unwrap();
+        assert_eq!(judge().await, JobReply::Done);
+        assert!(db.open_slots_of(&[held[0].lane], SlotsRead::All).await.unwrap().is_empty());
     }
 
     /// The same of a job that was given up meanwhile. On TRON nothing else would keep it from being paid.
