@@ -200,7 +200,10 @@ impl Simulation {
             if open.net == BITCOIN {
                 let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
                 let (_, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
-                slots.iter().try_for_each(keeps_its_coins)?;
+                for slot in &slots {
+                    let of_several = keeps_its_coins(slot)?;
+                    self.world.lock().report.several_coins_replaced += of_several;
+                }
             }
             self.judge_one(shown, &open)?;
         }
@@ -212,6 +215,8 @@ impl Simulation {
             if let Some((to, _)) = chain.paid.drain().find(|(_, (count, _))| *count > 0) {
                 return Err(format!("{to} was paid for a job that had ended before"));
             }
+            // Nonces that are used up for good are given to nobody any more.
+            chain.given.clear();
             if let Some(stray) = chain.inside.stray() {
                 return Err(format!("{} paid {} for a job that had ended before", stray.from, stray.to));
             }
@@ -337,16 +342,18 @@ impl Simulation {
 }
 
 /// Bitcoin: whatever was signed later in a slot spends all that was signed before: a coin that was dropped would look free while the
-/// transaction before can still be mined.
-fn keeps_its_coins(slot: &OpenSlot) -> Result<(), String> {
-    let mut before: BTreeSet<(tx::TxHash, u32)> = BTreeSet::new();
+/// transaction before can still be mined. How many took the place of one that spends several: only those could have dropped one.
+fn keeps_its_coins(slot: &OpenSlot) -> Result<u64, String> {
+    let (mut before, mut of_several): (BTreeSet<(tx::TxHash, u32)>, u64) = (BTreeSet::new(), 0);
     for (bytes, hash) in slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref()) {
-        let Ok(meaning) = tx::bitcoin::transaction::decode_signed(bytes, NETWORK) else { return Ok(()) };
+        let meaning = tx::bitcoin::transaction::decode_signed(bytes, NETWORK)
+            .map_err(|error| format!("{hash} was signed, and cannot be read: {error}"))?;
         let now: BTreeSet<(tx::TxHash, u32)> = inputs_of(&meaning).iter().copied().collect();
         if !before.is_subset(&now) {
             return Err(format!("{hash} does not spend all that the one before it in its slot does"));
         }
+        of_several += u64::from(before.len() > 1);
         before = now;
     }
-    Ok(())
+    Ok(of_several)
 }

@@ -51,6 +51,8 @@ counters! {
         cancelled_in_its_slot;
         bump_asked;
         replacements;
+        /// On Bitcoin, of what spends several coins: none of them may be left out.
+        several_coins_replaced;
         /// That strangers paid to wallets of Bitcoin.
         small_coins;
         sent_again;
