@@ -1,13 +1,12 @@
 //! Rests: everything comes to its end, and is held against the chains.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::outbound::{JobKind, JobState};
 use domain::utxo::Hash;
 use domain::{Approval, ChainKind, RawAmount};
-use store::outbound::JobId;
-use store::outbound::OpenSlot;
 use store::outbound::read::{JobReply, JobVerdict, ShownJob};
+use store::outbound::{JobId, OpenSlot, SlotId};
 
 use super::coins::{NETWORK, inputs_of};
 use super::ground::{BITCOIN, PLANS, say_prices};
@@ -195,9 +194,12 @@ impl Simulation {
         let ids: Vec<JobId> = opened.keys().copied().collect();
         let shown = self.ground.db.jobs_of(&ids).await.map_err(|error| unread(&error))?;
         let shown: BTreeMap<JobId, ShownJob> = shown.into_iter().map(|shown| (shown.job.id, shown)).collect();
+        let mut slots_seen: HashSet<SlotId> = HashSet::new();
         for (id, open) in opened {
             let shown = shown.get(&id).ok_or_else(|| format!("{id} is gone"))?;
-            if open.net == BITCOIN {
+            // Many share a slot there. Of those that never were in another, one is enough.
+            let known = shown.job.rounds == 1 && shown.job.slot.is_some_and(|slot| !slots_seen.insert(slot));
+            if open.net == BITCOIN && !known {
                 let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
                 let (_, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
                 for slot in &slots {
