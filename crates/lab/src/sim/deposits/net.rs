@@ -1,6 +1,6 @@
 //! One chain with its three nodes: blocks are mined, branches are left, and the nodes follow as they can.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use domain::random::Random;
@@ -82,6 +82,8 @@ pub(crate) struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct ChainBooks {
     pub balances: HashMap<(Address, Money), RawSum>,
+    /// Those that have changed since somebody last looked.
+    pub changed: HashSet<(Address, Money)>,
     /// Of each coin: everything that came and left, without what moves inside and what no ledger can hold.
     pub sums: BTreeMap<Money, i128>,
     /// Of each coin: what left and nothing explains.
@@ -124,6 +126,7 @@ impl ChainBooks {
             let sign = effect.kind.sign() * direction;
             let balance = self.balances.entry((effect.address.clone(), effect.money)).or_default();
             *balance = balance.plus(signed(effect.raw, sign));
+            self.changed.insert((effect.address.clone(), effect.money));
             let unit = units.get(&effect.money).copied().unwrap_or(1);
             let Some(raw) = number(effect.raw, unit).filter(|_| !effect.kind.is_inside()) else { continue };
             *self.sums.entry(effect.money).or_default() += i128::from(sign) * raw;
@@ -307,7 +310,7 @@ impl Net {
         self.spec.asset.iter().map(|(money, asset)| (self.symbol(*money), *asset))
     }
 
-    fn symbol(&self, money: Money) -> &str {
+    pub fn symbol(&self, money: Money) -> &str {
         match money {
             Money::Native => self.spec.coin,
             Money::Token | Money::Air => TOKEN,

@@ -101,6 +101,8 @@ pub(crate) struct Judge {
     /// Of each chain: the height up to which every payment was found as it must be, for good.
     settled: BTreeMap<usize, u64>,
     pub rests: u64,
+    /// Of each chain: what the program last said of each balance, by address and symbol. It was right then.
+    balances: BTreeMap<usize, HashMap<String, String>>,
 }
 
 impl Judge {

@@ -10,7 +10,7 @@ use store::deposit::DepositFilter;
 use store::ledger::balances::{Totals, totals};
 use store::ledger::journal::{AccountFilter, AccountListing, list_accounts};
 
-use tx::TxHash;
+use tx::{Address, TxHash};
 
 use super::super::ground::Ground;
 use super::super::model::Money;
@@ -30,7 +30,8 @@ type Reading = (Option<(u64, [u8; 32])>, Option<u64>);
 struct Picture {
     /// Of each chain: the newest block that was read, and how far it is proven.
     standing: Vec<Reading>,
-    balances: Vec<Vec<(String, String, String)>>,
+    /// Of each chain: all balances in one text.
+    balances: Vec<String>,
     totals: BTreeMap<AssetId, Totals>,
     accounts: Vec<AccountListing>,
     findings: Vec<(i64, String, String, String)>,
@@ -51,7 +52,8 @@ impl Judge {
             if *standing != (Some((tip.height, tip.hash.0)), Some(tip.height)) {
                 return Err(format!("the chain ends at {:?}, and was read up to {standing:?}", tip.at()));
             }
-            balances_are_those_of_the_chain(&world.nets[at], &picture.balances[at])?;
+            let known = self.balances.entry(at).or_default();
+            balances_are_those_of_the_chain(&mut world.nets[at], &picture.balances[at], known)?;
             let deep = world.nets[at].height().saturating_sub(80);
             self.settled.insert(at, deep);
         }
@@ -69,8 +71,7 @@ impl Judge {
             let found = db.chain_standing(row).await?;
             let scanned = found.as_ref().and_then(|one| one.scanned).map(|(height, hash)| (height, hash.0));
             standing.push((scanned, found.and_then(|one| one.proven_height)));
-            let all = db.wallet_balances(row, "", ALL).await?;
-            balances.push(all.into_iter().map(|one| (one.address, one.asset.to_string(), one.raw)).collect());
+            balances.push(db.glance_at_balances(row).await?);
         }
         let findings = db.open_findings(self.findings_after, ALL).await?;
         let finding = |one: store::entry::OpenFinding| (one.id, one.kind, one.subject, one.detail);
@@ -232,22 +233,40 @@ impl Judge {
     }
 }
 
-/// To the last chain unit.
-fn balances_are_those_of_the_chain(net: &Net, rows: &[(String, String, String)]) -> Result<(), String> {
-    let mut found: HashMap<_, RawSum> = HashMap::new();
-    for (text, symbol, raw) in rows {
-        let address = net.owners.by_text(text).ok_or_else(|| format!("{text} has a balance, and is not ours"))?;
-        let raw = raw.parse().map_err(|_| format!("{text} has {raw:?}, which is no number"))?;
-        found.insert((address, net.money_of(symbol)), raw);
-    }
-    for ((address, money), mine) in &net.books.balances {
-        let theirs = found.remove(&(address, *money)).unwrap_or_default();
-        if *mine != theirs {
-            return Err(format!("{address} has {mine} {money:?} on {}, and {theirs} by its entries", net.spec.name));
+/// To the last chain unit. What neither the chain nor the program has changed since it was found right is right still: a long run has thousands
+/// of addresses, of which few are paid between two rests.
+fn balances_are_those_of_the_chain(
+    net: &mut Net,
+    told: &str,
+    known: &mut HashMap<String, String>,
+) -> Result<(), String> {
+    let changed = std::mem::take(&mut net.books.changed);
+    let name = |(address, money): (Address, Money)| (format!("{address} {}", net.symbol(money)), (address, money));
+    let mut changed: BTreeMap<String, (Address, Money)> = changed.into_iter().map(name).collect();
+    let of = |key: &(Address, Money)| net.books.balances.get(key).copied().unwrap_or_default();
+    let mut count = 0;
+    for line in told.split(';').filter(|line| !line.is_empty()) {
+        count += 1;
+        let (place, raw) = line.rsplit_once(' ').ok_or_else(|| format!("{line:?} is no balance"))?;
+        if !changed.contains_key(place) && known.get(place).is_some_and(|before| before == raw) {
+            continue;
         }
+        let (text, symbol) = place.split_once(' ').ok_or_else(|| format!("{line:?} is no balance"))?;
+        let address = net.owners.by_text(text).ok_or_else(|| format!("{text} has a balance, and is not ours"))?;
+        let theirs: RawSum = raw.parse().map_err(|_| format!("{text} has {raw:?}, which is no number"))?;
+        let key = (address.clone(), net.money_of(symbol));
+        let mine = of(&key);
+        if mine != theirs {
+            return Err(format!("{text} has {mine} {symbol} on {}, and {theirs} by its entries", net.spec.name));
+        }
+        changed.remove(place);
+        known.insert(place.to_owned(), raw.to_owned());
     }
-    match found.into_iter().find(|(_, raw)| !raw.is_zero()) {
+    if count != known.len() {
+        return Err(format!("{count} balances are there on {}, and there were {}", net.spec.name, known.len()));
+    }
+    match changed.into_iter().find(|(_, key)| !of(key).is_zero()) {
         None => Ok(()),
-        Some(((address, money), raw)) => Err(format!("{address} has {raw} {money:?} by its entries, and none")),
+        Some((place, key)) => Err(format!("{place}: {} on {}, and nothing by its entries", of(&key), net.spec.name)),
     }
 }
