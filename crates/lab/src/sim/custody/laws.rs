@@ -28,6 +28,7 @@ fn people() -> Result<Approval, String> {
 impl Simulation {
     /// Nothing goes wrong for a while: everything must come to its end, and be as it should be.
     pub(super) async fn rest(&mut self) -> Result<(), String> {
+        self.end_suspension().await?;
         {
             let mut world = self.world.lock();
             world.calm = true;

@@ -12,6 +12,8 @@ counters! {
         withdrawals_asked_again;
         /// While policies were switched off.
         withdrawals_refused;
+        /// While their chain or their asset was suspended.
+        withdrawals_suspended;
         withdrawals_approved;
         withdrawals_called_off;
         withdrawals_completed;
@@ -66,6 +68,8 @@ counters! {
         /// The books took blocks back.
         books_went_back;
         books_taken_over;
+        /// Of those who keep books, who began anew with other settings.
+        settings_changed;
     }
     faults {
         killed_at_statement;
@@ -99,6 +103,8 @@ counters! {
         price_spikes;
         above_the_cap;
         contracts_paused;
+        chains_suspended;
+        assets_suspended;
         reorganisations;
         deeper_than_confirmations;
         clock_jumps;
