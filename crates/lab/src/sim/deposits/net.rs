@@ -7,7 +7,7 @@ use domain::random::Random;
 use domain::{AssetId, ChainKind, ChainName, RawAmount, RawSum, Timestamp};
 use tx::{Address, BlockHash, Family, TxHash};
 
-use super::ground::TOKEN;
+use super::ground::{HOLLOW, TOKEN};
 use super::model::{Block, Branch, Money, Transaction, bytes};
 use super::owner::{Effect, Kind, Owners};
 
@@ -31,6 +31,7 @@ pub(crate) struct Spec {
     pub least: i64,
     pub coin: &'static str,
     pub token: Address,
+    pub hollow: Address,
     pub air: Address,
     pub stranger: Address,
     pub gas: Address,
@@ -314,10 +315,32 @@ impl Net {
         match money {
             Money::Native => self.spec.coin,
             Money::Token | Money::Air => TOKEN,
+            Money::Hollow => HOLLOW,
         }
     }
 
     pub fn money_of(&self, symbol: &str) -> Money {
-        if symbol == TOKEN { Money::Token } else { Money::Native }
+        match symbol {
+            TOKEN => Money::Token,
+            HOLLOW => Money::Hollow,
+            _ => Money::Native,
+        }
+    }
+
+    /// Whether the newest blocks, down to some depth that a look may not have come to, log so much to an address that it has not got.
+    pub fn logged_lately(&self, to: &Address, sum: RawSum) -> bool {
+        let mut logged = RawSum::ZERO;
+        let newest = self.truth.above((self.height() + 1).saturating_sub(self.spec.confirmations));
+        for block in newest.collect::<Vec<_>>().into_iter().rev() {
+            for effect in block.transactions.iter().flat_map(|one| self.owners.effects(one)) {
+                if effect.kind == Kind::Logged && effect.address == *to {
+                    logged = logged.plus(effect.raw.into());
+                }
+            }
+            if logged == sum {
+                return true;
+            }
+        }
+        false
     }
 }
