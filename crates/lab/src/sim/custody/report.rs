@@ -53,6 +53,8 @@ counters! {
         cancelled_in_its_slot;
         bump_asked;
         replacements;
+        /// With nothing, because something behind them waits.
+        gaps_filled;
         /// On Bitcoin, of what spends several coins: none of them may be left out.
         several_coins_replaced;
         /// That strangers paid to wallets of Bitcoin.
@@ -97,6 +99,8 @@ counters! {
         taken_and_refused;
         answers_lost;
         signer_away;
+        /// One of several requests, because its cap was reached.
+        signer_refused;
         pools_emptied;
         /// Replaced or forgotten, and taken by a miner all the same.
         came_back;

@@ -151,6 +151,7 @@ impl Simulation {
             yielded: None,
             nets,
             away_until: 0,
+            refused: HashSet::new(),
             broken: None,
             midway: BTreeSet::new(),
             rules_made: false,
