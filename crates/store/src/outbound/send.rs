@@ -283,7 +283,7 @@ impl Db {
         };
         let mut held: HashMap<LaneId, BTreeSet<u64>> = HashMap::new();
         for (lane, nonces) in fetch_all!(tx, READ_NONCES => (i64, String), ids.clone())? {
-            let nonces = nonces.split_whitespace().map(|nonce| nonce.parse().map_err(|_| malformed("nonce")));
+            let nonces = nonces.split_whitespace().map(|nonce| nonce.parse::<u64>().map_err(|_| malformed("nonce")));
             let nonces = nonces.collect::<Result<BTreeSet<u64>, StoreError>>()?;
             if !nonces.is_empty() {
                 held.insert(LaneId(lane), nonces);
