@@ -35,6 +35,8 @@ use crate::wallet::Pinned;
 pub struct SentRound {
     /// Slots that were taken.
     pub slots: usize,
+    /// Of those: to pay nobody, so that what is behind a gap can be mined.
+    pub gaps: usize,
     /// Attempts that offer more, or cancel.
     pub replaced: usize,
     pub signed: usize,
@@ -158,6 +160,8 @@ impl<'a> SendWorker<'a> {
         let opened = self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, at).await?;
         self.db.drop_bumps(&plan.at_most, at).await?;
         sent.slots = opened.slots.len();
+        let gaps = plan.slots.iter().filter(|slot| slot.jobs.is_empty() && opened.slots.contains(&slot.id));
+        sent.gaps = gaps.count();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
         self.let_unopened_go(&plan, &opened, &work, &tills).await?;

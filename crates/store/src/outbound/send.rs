@@ -172,9 +172,13 @@ statements! {
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
             ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
-    READ_NONCES = "SELECT s.lane_id, s.nonce FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id
-            AND s.nonce >= COALESCE(l.known_nonce, 1000) - 1000 AND s.state <> 'released' AND s.nonce IS NOT NULL
-        WHERE l.id {in $1}";
+    /// One text for each lane: a thousand rows of each would cost more than all the rest of a round.
+    READ_NONCES = "SELECT l.id, COALESCE((SELECT STRING_AGG(s.nonce::TEXT, ' ') FROM outbound_slots s WHERE s.lane_id = l.id
+            AND s.nonce >= COALESCE(l.known_nonce, 1000) - 1000 AND s.state <> 'released' AND s.nonce IS NOT NULL), '')
+        FROM outbound_lanes l WHERE l.id {in $1}"
+        | "SELECT l.id, COALESCE((SELECT GROUP_CONCAT(s.nonce, ' ') FROM outbound_slots s WHERE s.lane_id = l.id
+            AND s.nonce >= COALESCE(l.known_nonce, 1000) - 1000 AND s.state <> 'released' AND s.nonce IS NOT NULL), '')
+        FROM outbound_lanes l WHERE l.id {in $1}";
     /// Whether each lane may send: read in the transaction that takes slots, never before. While another program's transaction may still be mined, nobody
     /// knows which nonce is free.
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
@@ -305,8 +309,12 @@ impl Db {
             Vec::new()
         };
         let mut held: HashMap<LaneId, BTreeSet<u64>> = HashMap::new();
-        for (lane, nonce) in fetch_all!(tx, READ_NONCES => (i64, i64), ids.clone())? {
-            held.entry(LaneId(lane)).or_default().insert(nonce_of(nonce)?);
+        for (lane, nonces) in fetch_all!(tx, READ_NONCES => (i64, String), ids.clone())? {
+            let nonces = nonces.split_whitespace().map(|nonce| nonce.parse::<u64>().map_err(|_| malformed("nonce")));
+            let nonces = nonces.collect::<Result<BTreeSet<u64>, StoreError>>()?;
+            if !nonces.is_empty() {
+                held.insert(LaneId(lane), nonces);
+            }
         }
         Ok(LaneWork {
             lanes: read_lanes(tx, lanes).await?,

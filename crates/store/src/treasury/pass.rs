@@ -132,7 +132,8 @@ static READ_WALLETS: RowsSql = RowsSql::listing(
 
 static READ_FORMERS: RowsSql = RowsSql::new(
     "READ_FORMERS",
-    // Failures in a row, as far as the last sixteen tell.
+    // Failures in a row, as far as the last sixteen tell. The newest of each coin and kind is looked up, and not all that an address ever had: a busy
+    // one has thousands.
     "SELECT t.job_id, t.address, t.listing_id, t.kind, t.generation, j.state, j.updated_at, COALESCE((SELECT MAX(a.mined_height)
              FROM outbound_slot_jobs k JOIN outbound_attempts a ON a.slot_id = k.slot_id WHERE k.job_id = t.job_id), -1),
          j.judged IS NOT NULL, j.reason, (SELECT COUNT(*) FROM treasury_jobs f
@@ -140,9 +141,13 @@ static READ_FORMERS: RowsSql = RowsSql::new(
                  AND f.generation > t.generation - 16 AND f.generation > COALESCE((SELECT MAX(c.generation) FROM treasury_jobs c
                      WHERE (SELECT p.state FROM outbound_jobs p WHERE p.id = c.job_id) = 'confirmed' AND c.chain_id = t.chain_id AND c.address = t.address
                          AND c.listing_id = t.listing_id AND c.kind = t.kind AND c.generation > t.generation - 16), -1))
-     FROM {rows} {join} treasury_jobs t ON t.chain_id = r.chain_id AND t.address = r.address {join} outbound_jobs j ON j.id = t.job_id
-     WHERE t.generation = (SELECT MAX(n.generation) FROM treasury_jobs n WHERE n.chain_id = t.chain_id AND n.address = t.address
-         AND n.listing_id = t.listing_id AND n.kind = t.kind)",
+     FROM {rows} {join} asset_on_chain s ON s.chain_id = r.chain_id
+         AND EXISTS (SELECT 1 FROM treasury_jobs x WHERE x.chain_id = r.chain_id AND x.address = r.address)
+         {join} (SELECT 'gas_topup' AS kind UNION ALL SELECT 'consolidation' UNION ALL SELECT 'refill' UNION ALL SELECT 'surplus') q ON TRUE
+         {join} treasury_jobs t ON t.chain_id = r.chain_id AND t.address = r.address AND t.listing_id = s.id AND t.kind = q.kind
+             AND t.generation = (SELECT MAX(n.generation) FROM treasury_jobs n WHERE n.chain_id = r.chain_id AND n.address = r.address
+                 AND n.listing_id = s.id AND n.kind = q.kind)
+         {join} outbound_jobs j ON j.id = t.job_id",
     &[("chain_id", Int), ("address", Text)],
 );
 

@@ -13,7 +13,7 @@ use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, Remembers, cance
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalState};
+use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, AssetId, Clock, RawAmount, UserId};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ use transfer::IdMaker;
 use tx::{Address, Coin};
 
 use super::judge::Verdict;
-use super::net::Net;
+use super::net::{Net, Payable};
 use super::people::{destination, number};
 use super::wrong;
 use crate::bench::signer::System;
@@ -53,6 +53,12 @@ const FEE: i64 = 1;
 const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
 /// How long people wait for the signer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Half a minute of tries, ten in a second.
+const MOST_TRIES: u32 = 300;
+/// Policies change at one request of so many; while nothing is taken, at every second one.
+const CHANGES: u64 = 8;
+/// People look at one of the newest, half of the time: the others have their end mostly.
+const NEWEST: usize = 8;
 /// Decimals of all assets in the ledger.
 pub(super) const PRECISION: u8 = 6;
 
@@ -106,8 +112,8 @@ impl Office {
         Ok(())
     }
 
-    /// Reads what is to be paid, and signs it.
-    async fn agree(&self, net: &Net, id: WithdrawalId) -> CommandResult {
+    /// Reads what is to be paid, and signs it. Whether it may be paid for that: it may have been approved, or be over.
+    async fn agree(&self, net: &Net, id: WithdrawalId) -> Result<bool, Failure> {
         let public = self.key.public().try_into().map_err(|_| wrong("a public key"))?;
         let approver = ApproverKey {
             person: APPROVER.parse().map_err(wrong)?,
@@ -128,7 +134,8 @@ impl Office {
         let proof = Proof::Ed25519(self.key.sign_approval(&digest));
         let given = GivenApproval { digest, key: approver.name.clone(), proof };
         match desk.approve(&self.db, id, &given, SystemClock.now()).await.map_err(wrong)? {
-            Approving::Taken(WithdrawalApproved::Approved(_) | WithdrawalApproved::NotNow(_)) => Ok(()),
+            Approving::Taken(WithdrawalApproved::Approved(_)) => Ok(true),
+            Approving::Taken(WithdrawalApproved::NotNow(_)) => Ok(false),
             other => Err(wrong(format!("{id} was signed, and the answer is {other:?}"))),
         }
     }
@@ -149,17 +156,38 @@ fn customers() -> impl Iterator<Item = UserId> {
     CUSTOMERS.into_iter().filter_map(UserId::new)
 }
 
-/// Whatever is asked for is paid without people, but what they are asked to look at.
-fn policy() -> WithdrawalPolicy {
+/// What people want to be so for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Two of three are paid without people; of the others one person has to sign.
+    Usual,
+    /// Somebody has to sign whatever is asked for from now on.
+    Careful,
+    /// Nothing is paid that nobody has signed, whatever was said of it before.
+    Incident,
+    /// Nothing is taken, and nothing gets a job.
+    Off,
+}
+
+/// What a payable coin's withdrawals ask for at least, in the ledger's units: up to twice as much.
+fn least_of(net: &Net, payable: &Payable) -> Result<u64, Failure> {
+    let listing = net.row.listing(payable.listing).ok_or_else(|| wrong("a coin is not listed"))?;
+    let unit = u64::try_from(listing.form.raw_per_unit()).map_err(wrong)?;
+    Ok((payable.unit / unit).max(1))
+}
+
+fn policy(mood: Mood, least: u64) -> Result<WithdrawalPolicy, Failure> {
     let units = Amount::from_units;
-    WithdrawalPolicy {
+    let alone = least.saturating_add(least.saturating_mul(2) / 3);
+    let alone = if mood == Mood::Careful { 0 } else { i64::try_from(alone).map_err(wrong)? };
+    Ok(WithdrawalPolicy {
         version: 0,
-        enabled: true,
-        incident: false,
+        enabled: mood != Mood::Off,
+        incident: mood == Mood::Incident,
         min: units(1),
         max: units(ENDOWMENT),
         fee: FeeRule { fixed: units(FEE), share_bps: 0, least: units(0) },
-        auto_approve: units(ENDOWMENT),
+        auto_approve: units(alone),
         auto_approve_daily: None,
         two_above: units(ENDOWMENT),
         many_above: units(ENDOWMENT),
@@ -172,19 +200,32 @@ fn policy() -> WithdrawalPolicy {
         when_short: WhenShort::Fail,
         quote_life_us: 0,
         life_us: LIFE_MICROS,
+    })
+}
+
+/// Each coin has its own policy, and all of them are told the same. Each as often as it takes: the database may be away.
+async fn set_policies(db: &Db, nets: &[Arc<Net>], mood: Mood) -> CommandResult {
+    for (net, payable) in nets.iter().flat_map(|net| net.coins.iter().map(move |payable| (net, payable))) {
+        let policy = policy(mood, least_of(net, payable)?)?;
+        let mut tries = 0;
+        loop {
+            match db.set_withdrawal_policy(payable.listing, &policy, &AUTHOR, SystemClock.now()).await {
+                Ok(PolicySet::New(_) | PolicySet::Same(_)) => break,
+                Ok(refused) => return Err(wrong(format!("a policy is not taken: {refused:?}"))),
+                Err(error) if tries >= MOST_TRIES => return Err(error.into()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+            tries += 1;
+        }
     }
+    Ok(())
 }
 
 /// Customers have money, and policies let them have it.
 pub(super) async fn endow(db: &Db, nets: &[Arc<Net>]) -> CommandResult {
     let now = SystemClock.now();
     let listings = || nets.iter().flat_map(|net| &net.row.listings);
-    for listing in listings() {
-        match db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, now).await? {
-            PolicySet::New(_) | PolicySet::Same(_) => {}
-            refused => return Err(wrong(format!("a policy is not taken: {refused:?}"))),
-        }
-    }
+    set_policies(db, nets, Mood::Usual).await?;
     for asset in listings().map(|listing| listing.asset).collect::<BTreeSet<_>>() {
         let house = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
         let wanted: Vec<NewAccount> = house.chain(customers().map(|user| NewAccount::funding(user, asset))).collect();
@@ -205,26 +246,49 @@ pub(super) async fn endow(db: &Db, nets: &[Arc<Net>]) -> CommandResult {
     Ok(())
 }
 
+/// What customers asked for, and what became of policies meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct AskedOf {
+    pub wanted: Vec<Wanted>,
+    /// Those that were not taken, because withdrawals were switched off: nobody may be paid for them.
+    pub refused: Vec<Wanted>,
+    pub policies_changed: u64,
+    /// By people, while things went wrong, of what waited for them.
+    pub signed: u64,
+}
+
 impl Customers {
-    /// Asks for all of them, often in the same words again, calls some off, and has people look at some.
-    pub async fn ask(mut self) -> Result<Vec<Wanted>, Failure> {
+    /// Asks for all of them, often in the same words again, calls some off, and has people look at some and sign some, while they change their
+    /// policies. When it ends all is switched on again.
+    pub async fn ask(mut self) -> Result<AskedOf, Failure> {
         let ids = IdMaker::new(format!("customers-{}", std::process::id()));
-        let mut asked: Vec<Wanted> = Vec::new();
-        while asked.len() < self.withdrawals && !self.stop.load(Ordering::Relaxed) {
+        let (mut asked, mut mood) = (AskedOf::default(), Mood::Usual);
+        while asked.wanted.len() < self.withdrawals && !self.stop.load(Ordering::Relaxed) {
             let twice_us = u64::try_from(self.pause.as_micros()).unwrap_or(u64::MAX).saturating_mul(2);
             tokio::time::sleep(Duration::from_micros(self.random.below(twice_us.max(1)))).await;
-            let number = number(&self.db, &ids).await?;
-            let (one, new) = self.draw(WithdrawalId::new(number).map_err(wrong)?, asked.len())?;
-            self.create(&new).await?;
-            if self.random.below(3) == 0 {
-                self.create(&new).await?;
+            if self.random.below(if mood == Mood::Off { 2 } else { CHANGES }) == 0 {
+                let moods = [Mood::Usual, Mood::Usual, Mood::Careful, Mood::Incident, Mood::Off];
+                mood = moods[self.random.index(moods.len())];
+                set_policies(&self.db, &self.nets, mood).await?;
+                asked.policies_changed += 1;
             }
-            asked.push(one);
+            let number = number(&self.db, &ids).await?;
+            let drawn = asked.wanted.len() + asked.refused.len();
+            let (one, new) = self.draw(WithdrawalId::new(number).map_err(wrong)?, drawn)?;
+            let mut taken = self.create(&new, mood).await?;
             if self.random.below(3) == 0 {
-                let chosen = asked[self.random.index(asked.len())].clone();
-                self.meddle(&chosen).await;
+                taken |= self.create(&new, mood).await?;
+            }
+            let kept = if taken { &mut asked.wanted } else { &mut asked.refused };
+            kept.push(one);
+            if !asked.wanted.is_empty() && self.random.below(2) == 0 {
+                let newest = asked.wanted.len().saturating_sub(NEWEST);
+                let from = if self.random.below(2) == 0 { newest } else { 0 };
+                let chosen = asked.wanted[from + self.random.index(asked.wanted.len() - from)].clone();
+                asked.signed += u64::from(self.meddle(&chosen).await);
             }
         }
+        set_policies(&self.db, &self.nets, Mood::Usual).await?;
         Ok(asked)
     }
 
@@ -234,7 +298,7 @@ impl Customers {
         let payable = &net.coins[self.random.index(net.coins.len())];
         let listing = net.row.listing(payable.listing).ok_or_else(|| wrong("a coin is not listed"))?;
         let unit = u64::try_from(listing.form.raw_per_unit()).map_err(wrong)?;
-        let least = (payable.unit / unit).max(1);
+        let least = least_of(net, payable)?;
         let units = least + self.random.below(least);
         let raw: RawAmount = (u128::from(units) * u128::from(unit)).to_string().parse().map_err(wrong)?;
         let to = destination(net.kind, &mut self.random, 1_000_000 + u32::try_from(drawn).map_err(wrong)?);
@@ -255,11 +319,17 @@ impl Customers {
         Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))
     }
 
-    /// Asks until there is an answer. Its name makes it one request, however often it is asked for.
-    async fn create(&self, new: &NewWithdrawal) -> CommandResult {
-        for _ in 0..300 {
+    /// Asks until there is an answer. Its name makes it one request, however often it is asked for. Whether it was taken: what is switched off is
+    /// refused, and nothing else is.
+    async fn create(&self, new: &NewWithdrawal, mood: Mood) -> Result<bool, Failure> {
+        for _ in 0..MOST_TRIES {
             match self.db.create_withdrawals(std::slice::from_ref(new), SystemClock.now()).await.as_deref() {
-                Ok([CreatedWithdrawal::New(_) | CreatedWithdrawal::Before(_)]) => return Ok(()),
+                Ok([CreatedWithdrawal::New(_) | CreatedWithdrawal::Before(_)]) => return Ok(true),
+                Ok([CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::SwitchedOff, .. }])
+                    if mood == Mood::Off =>
+                {
+                    return Ok(false);
+                }
                 Ok(other) => return Err(wrong(format!("{} was not taken: {other:?}", new.id))),
                 // The database is away, or was when it answered.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -268,25 +338,42 @@ impl Customers {
         Err(wrong("no answer from the database in half a minute"))
     }
 
-    /// The customer and people at once, whatever state it is in: only one of them can be first.
-    async fn meddle(&mut self, wanted: &Wanted) {
-        let draw = self.random.below(4);
+    /// The customer and people at once, whatever state it is in: only one of them can be first. Whether somebody has signed it.
+    async fn meddle(&mut self, wanted: &Wanted) -> bool {
+        let (customer, people) = match self.random.below(8) {
+            0 => (true, Say::Nothing),
+            1 => (false, Say::Decide(Decision::Review)),
+            2 => (true, Say::Decide(Decision::Review)),
+            3 => (true, Say::Decide(Decision::Refuse)),
+            4 => (true, Say::Agree),
+            _ => (false, Say::Agree),
+        };
         let now = SystemClock.now();
         let calls_off = async {
-            if draw != 1 {
+            if customer {
                 let cancelled = cancel(&self.db, Some(&*self.office), &[(wanted.user, wanted.id)], now).await;
                 cancelled.inspect_err(|error| tracing::debug!(%error, "a customer got no answer")).ok();
             }
         };
         let decides = async {
-            if draw != 0 {
-                let decision = if draw == 3 { Decision::Refuse } else { Decision::Review };
-                let said = self.office.say(wanted.id, decision).await;
-                said.inspect_err(|error| tracing::debug!(?error, "people got no answer")).ok();
-            }
+            let said = match people {
+                Say::Nothing => Ok(false),
+                Say::Decide(decision) => self.office.say(wanted.id, decision).await.map(|()| false),
+                Say::Agree => self.office.agree(&self.nets[wanted.net], wanted.id).await,
+            };
+            said.inspect_err(|error| tracing::debug!(?error, "people got no answer")).unwrap_or(false)
         };
-        tokio::join!(calls_off, decides);
+        let ((), signed) = tokio::join!(calls_off, decides);
+        signed
     }
+}
+
+/// What people say of a withdrawal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Say {
+    Nothing,
+    Decide(Decision),
+    Agree,
 }
 
 /// People agree to what waits for them. How many withdrawals have not come to their end.
@@ -326,7 +413,7 @@ const fn is_over(state: WithdrawalState) -> bool {
 pub(super) async fn judge(
     db: &Db,
     nets: &[Arc<Net>],
-    asked: &[Wanted],
+    (asked, refused): (&[Wanted], &[Wanted]),
     verdict: &mut Verdict,
 ) -> Result<BTreeMap<&'static str, u64>, Failure> {
     let mut states: BTreeMap<WithdrawalId, WithdrawalState> = BTreeMap::new();
@@ -335,6 +422,15 @@ pub(super) async fn judge(
         states.extend(db.withdrawals(&ids).await?.into_iter().map(|row| (row.id, row.state)));
     }
     let mut spent: BTreeMap<(i64, AssetId), i64> = BTreeMap::new();
+    for (number, net) in nets.iter().enumerate() {
+        let mine: Vec<&Wanted> = refused.iter().filter(|one| one.net == number).collect();
+        let places: Vec<(Address, Coin)> = mine.iter().map(|one| (one.to.clone(), one.coin.clone())).collect();
+        for (one, has) in mine.into_iter().zip(net.balances(&places).await?) {
+            if has != RawAmount::ZERO {
+                verdict.add("failed_and_paid", format!("{} was never taken, and {} has {has}", one.id, one.to));
+            }
+        }
+    }
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     for (number, net) in nets.iter().enumerate() {
         let mine: Vec<&Wanted> = asked.iter().filter(|one| one.net == number).collect();

@@ -89,7 +89,8 @@ pub(super) async fn judge(
     config: &Path,
 ) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::default();
-    verdict.withdrawals = customers::judge(db, nets, &asked.withdrawals, &mut verdict).await?;
+    verdict.withdrawals =
+        customers::judge(db, nets, (&asked.customers.wanted, &asked.customers.refused), &mut verdict).await?;
     let asked = &asked.orders;
     let jobs = states(db).await?;
     for (number, net) in nets.iter().enumerate() {
@@ -223,7 +224,7 @@ fn shown_as(net: &Net, booked: String) -> String {
 
 /// All that somebody who walks the chains needs to know of this run.
 pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &AskedFor) -> Result<Value, Failure> {
-    let withdrawals = customers::record(db, &asked.withdrawals).await?;
+    let withdrawals = customers::record(db, &asked.customers.wanted).await?;
     let asked = &asked.orders;
     let jobs = states(db).await?;
     let mut chains = Vec::new();

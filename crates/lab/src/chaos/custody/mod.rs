@@ -36,7 +36,7 @@ use terminal::output::{say, table, thousands};
 use crate::bench::site::EngineName;
 use crate::rig;
 use actor::Part;
-use customers::{Customers, Wanted};
+use customers::{AskedOf, Customers};
 use ground::{ChainChoice, Ground};
 use judge::{Verdict, WRONGS};
 use net::Fault;
@@ -77,7 +77,7 @@ pub struct Arguments {
 /// All that was asked for.
 struct AskedFor {
     orders: Vec<Order>,
-    withdrawals: Vec<Wanted>,
+    customers: AskedOf,
 }
 
 /// A block of each chain.
@@ -162,8 +162,8 @@ async fn perform(
         trouble::keep_up(ground)?;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let (orders, withdrawals) = (people.await.map_err(wrong)??, customers.await.map_err(wrong)??);
-    let asked = AskedFor { orders, withdrawals };
+    let (orders, customers) = (people.await.map_err(wrong)??, customers.await.map_err(wrong)??);
+    let asked = AskedFor { orders, customers };
     trouble.deposits = paying.await.map_err(wrong)?;
     stop.store(true, Ordering::Relaxed);
     miner.await.map_err(wrong)?;
@@ -211,10 +211,14 @@ fn tell(
         let mut body = json!({
             "chaos": "custody", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills,
             "killed": killed, "paused": trouble.paused, "leases_passed": trouble.lapsed, "chains": faults,
-            "deposits": trouble.deposits, "jobs": asked.orders.len(), "withdrawals": asked.withdrawals.len(), "withdrawals_ended": verdict.withdrawals,
+            "deposits": trouble.deposits, "jobs": asked.orders.len(), "withdrawals": asked.customers.wanted.len(),
+            "withdrawals_ended": verdict.withdrawals,
             "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
             "reader": reader, "elapsed_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         });
+        body["withdrawals_refused"] = json!(asked.customers.refused.len());
+        body["policies_changed"] = json!(asked.customers.policies_changed);
+        body["signed_meanwhile"] = json!(asked.customers.signed);
         for (name, count) in wrongs {
             body[name] = json!(count);
         }
@@ -227,7 +231,10 @@ fn tell(
     let counts = [
         ("customers paid in", u64::from(trouble.deposits)),
         ("payments asked for", asked.orders.len() as u64),
-        ("withdrawals asked for", asked.withdrawals.len() as u64),
+        ("withdrawals asked for", asked.customers.wanted.len() as u64),
+        ("refused while switched off", asked.customers.refused.len() as u64),
+        ("policies changed", asked.customers.policies_changed),
+        ("signed meanwhile", asked.customers.signed),
         ("completed", verdict.withdrawals.get("completed").copied().unwrap_or(0)),
         ("confirmed", verdict.confirmed),
         ("failed", verdict.failed),

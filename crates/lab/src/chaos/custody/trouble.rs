@@ -168,7 +168,7 @@ pub(super) async fn come_to_rest(ground: &mut Ground, asked: &AskedFor, patience
         let open = states(&ground.db).await?.values().filter(|one| !is_over(one.job.state)).count();
         let lanes = ground.db.lanes(None, None, 0, 1_000).await?;
         let busy = lanes.iter().any(|lane| lane.open + lane.waiting > 0);
-        let withdrawals = left(&ground.office, &ground.nets, &asked.withdrawals).await?;
+        let withdrawals = left(&ground.office, &ground.nets, &asked.customers.wanted).await?;
         let (differ, unswept) = (differ(ground).await?, unswept(ground).await?);
         tracing::debug!(jobs = asked.orders.len(), withdrawals, open, busy, differ, unswept, "coming to rest");
         quiet = if open == 0 && withdrawals == 0 && !busy && differ == 0 && unswept == 0 { quiet + 1 } else { 0 };

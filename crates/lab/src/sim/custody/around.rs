@@ -5,6 +5,7 @@ use domain::{Clock, Timestamp};
 use tx::{Address, Coin, Draft, Fee, Payment, Slot};
 
 use super::client::CHAIN_ID;
+use super::coins::inputs_of;
 use super::ground::{BITCOIN, DOLLAR, PLANS, broken};
 use super::model::{Net, Waiting, raw};
 use super::run::{SECOND, SimError, Simulation};
@@ -74,7 +75,10 @@ impl Simulation {
     pub(super) fn change_price(&self, net: usize) {
         let mut world = self.world.lock();
         let World { nets, random, report, .. } = &mut *world;
-        let spike = random.below(3) != 0;
+        // Often where it hurts: what spends several coins must be replaced by what spends all of them.
+        let aimed = nets[BITCOIN].pool.iter().any(|one| inputs_of(&one.meaning).len() > 1) && random.below(2) == 0;
+        let net = if aimed { BITCOIN } else { net };
+        let spike = aimed || random.below(3) != 0;
         nets[net].price = if spike { 1_000_000_000 * u128::from(1 + random.below(40)) } else { 1_000_000_000 };
         report.price_spikes += u64::from(spike);
     }

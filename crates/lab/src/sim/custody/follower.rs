@@ -62,7 +62,9 @@ impl Follower<'_> {
 
     /// The highest block of the store that is in the branch.
     async fn common(&self, agreed: &Branch, tip: u32) -> Result<u32, OutboundError> {
-        let mut stored = self.db.block_hashes(0, tip).await?;
+        // The branch has no block below its first: older ones need not be read, of which a long run has very many.
+        let first = agreed.0.first().map_or(0, |block| block.height);
+        let mut stored = self.db.block_hashes(height_of(first)?, tip).await?;
         stored.sort_unstable();
         let common = stored
             .iter()

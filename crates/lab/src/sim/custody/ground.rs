@@ -21,7 +21,7 @@ use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
-use store::entry::ChainRow;
+use store::entry::{ChainRow, ListingId};
 use store::treasury::{BandSetting, GasRuleSetting, RuleSettings, SweepRuleSetting};
 use store::{Db, Options};
 use tx::tron::TronAddress;
@@ -37,7 +37,7 @@ const AUTHOR: Author<'static> = Author { actor: "simulator", reason: "a simulate
 const WORDS: &str = "test test test test test test test test test test test junk";
 const WALLETS: u64 = 2;
 
-/// The things that do not change in a run.
+/// The things that do not change in a run, but for what is suspended.
 pub(crate) struct Ground {
     pub db: Db,
     pub pinned: Arc<Pinned>,
@@ -45,6 +45,18 @@ pub(crate) struct Ground {
     pub signer: Arc<LocalSigner>,
     /// Somebody else with the same words, and a signer of their own.
     pub thief: Arc<LocalSigner>,
+    catalog: Catalog,
+    /// What people have suspended.
+    pub shut: Option<Shut>,
+}
+
+/// What may be suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shut {
+    /// One of the plans.
+    Chain(usize),
+    /// On all chains that have it.
+    Asset(&'static str),
 }
 
 pub(crate) struct Plan {
@@ -390,7 +402,8 @@ impl Ground {
         };
         let (signer, thief) = (made(keyring()?)?, made(keyring()?)?);
         let pinned = pin(&signer)?;
-        db.apply_treasury(&catalog()?, &pinned.settings(), &AUTHOR, now).await.map_err(broken)?;
+        let catalog = catalog()?;
+        db.apply_treasury(&catalog, &pinned.settings(), &AUTHOR, now).await.map_err(broken)?;
         say_prices(&db, now).await?;
         let (mut rows, mut nets) = (Vec::new(), Vec::new());
         for plan in &PLANS {
@@ -424,7 +437,32 @@ impl Ground {
             rows.push(row);
             nets.push(net);
         }
-        Ok((Self { db, pinned: Arc::new(pinned), rows, signer, thief }, nets))
+        Ok((Self { db, pinned: Arc::new(pinned), rows, signer, thief, catalog, shut: None }, nets))
+    }
+
+    /// This is suspended, and nothing else.
+    pub async fn suspend(&mut self, shut: Option<Shut>, now: Timestamp) -> Result<(), SimError> {
+        let status = |is_shut: bool| if is_shut { Availability::Suspended } else { Availability::Active };
+        for chain in self.catalog.chains.values_mut() {
+            chain.status = status(matches!(shut, Some(Shut::Chain(net)) if PLANS[net].name == chain.name.as_str()));
+        }
+        for asset in self.catalog.assets.values_mut() {
+            asset.status = status(matches!(shut, Some(Shut::Asset(symbol)) if symbol == asset.symbol.as_str()));
+        }
+        self.db.apply_treasury(&self.catalog, &self.pinned.settings(), &AUTHOR, now).await.map_err(broken)?;
+        self.shut = shut;
+        Ok(())
+    }
+
+    /// Whether nobody may be paid a coin on a chain now.
+    pub fn is_shut(&self, net: usize, listing: ListingId) -> bool {
+        match self.shut {
+            None => false,
+            Some(Shut::Chain(shut)) => shut == net,
+            Some(Shut::Asset(symbol)) => {
+                self.rows[net].listing(listing).is_some_and(|listing| listing.symbol.as_str() == symbol)
+            }
+        }
     }
 }
 

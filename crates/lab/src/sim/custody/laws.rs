@@ -1,13 +1,12 @@
 //! Rests: everything comes to its end, and is held against the chains.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::outbound::{JobKind, JobState};
 use domain::utxo::Hash;
 use domain::{Approval, ChainKind, RawAmount};
-use store::outbound::JobId;
-use store::outbound::OpenSlot;
 use store::outbound::read::{JobReply, JobVerdict, ShownJob};
+use store::outbound::{JobId, OpenSlot, SlotId};
 
 use super::coins::{NETWORK, inputs_of};
 use super::ground::{BITCOIN, PLANS, say_prices};
@@ -29,6 +28,7 @@ fn people() -> Result<Approval, String> {
 impl Simulation {
     /// Nothing goes wrong for a while: everything must come to its end, and be as it should be.
     pub(super) async fn rest(&mut self) -> Result<(), String> {
+        self.end_suspension().await?;
         {
             let mut world = self.world.lock();
             world.calm = true;
@@ -195,12 +195,18 @@ impl Simulation {
         let ids: Vec<JobId> = opened.keys().copied().collect();
         let shown = self.ground.db.jobs_of(&ids).await.map_err(|error| unread(&error))?;
         let shown: BTreeMap<JobId, ShownJob> = shown.into_iter().map(|shown| (shown.job.id, shown)).collect();
+        let mut slots_seen: HashSet<SlotId> = HashSet::new();
         for (id, open) in opened {
             let shown = shown.get(&id).ok_or_else(|| format!("{id} is gone"))?;
-            if open.net == BITCOIN {
+            // Many share a slot there. Of those that never were in another, one is enough.
+            let known = shown.job.rounds == 1 && shown.job.slot.is_some_and(|slot| !slots_seen.insert(slot));
+            if open.net == BITCOIN && !known {
                 let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
                 let (_, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
-                slots.iter().try_for_each(keeps_its_coins)?;
+                for slot in &slots {
+                    let of_several = keeps_its_coins(slot)?;
+                    self.world.lock().report.several_coins_replaced += of_several;
+                }
             }
             self.judge_one(shown, &open)?;
         }
@@ -212,6 +218,8 @@ impl Simulation {
             if let Some((to, _)) = chain.paid.drain().find(|(_, (count, _))| *count > 0) {
                 return Err(format!("{to} was paid for a job that had ended before"));
             }
+            // Nonces that are used up for good are given to nobody any more.
+            chain.given.clear();
             if let Some(stray) = chain.inside.stray() {
                 return Err(format!("{} paid {} for a job that had ended before", stray.from, stray.to));
             }
@@ -337,16 +345,18 @@ impl Simulation {
 }
 
 /// Bitcoin: whatever was signed later in a slot spends all that was signed before: a coin that was dropped would look free while the
-/// transaction before can still be mined.
-fn keeps_its_coins(slot: &OpenSlot) -> Result<(), String> {
-    let mut before: BTreeSet<(tx::TxHash, u32)> = BTreeSet::new();
+/// transaction before can still be mined. How many took the place of one that spends several: only those could have dropped one.
+fn keeps_its_coins(slot: &OpenSlot) -> Result<u64, String> {
+    let (mut before, mut of_several): (BTreeSet<(tx::TxHash, u32)>, u64) = (BTreeSet::new(), 0);
     for (bytes, hash) in slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref()) {
-        let Ok(meaning) = tx::bitcoin::transaction::decode_signed(bytes, NETWORK) else { return Ok(()) };
+        let meaning = tx::bitcoin::transaction::decode_signed(bytes, NETWORK)
+            .map_err(|error| format!("{hash} was signed, and cannot be read: {error}"))?;
         let now: BTreeSet<(tx::TxHash, u32)> = inputs_of(&meaning).iter().copied().collect();
         if !before.is_subset(&now) {
             return Err(format!("{hash} does not spend all that the one before it in its slot does"));
         }
+        of_several += u64::from(before.len() > 1);
         before = now;
     }
-    Ok(())
+    Ok(of_several)
 }

@@ -161,6 +161,8 @@ pub(crate) struct Net {
     pub foreign: HashSet<TxHash>,
     /// Those of ours that a node has heard of since somebody last looked.
     pub fresh: HashSet<TxHash>,
+    /// What each nonce of ours is to pay, by what nodes were told since everything last came to its end.
+    pub given: HashMap<(Address, u64), Payment>,
     /// What was broken, seen by the chain itself.
     pub broken: Option<String>,
 }
@@ -230,6 +232,7 @@ impl Net {
             fees: 0,
             foreign: HashSet::new(),
             fresh: HashSet::new(),
+            given: HashMap::new(),
             broken: None,
         }
     }
@@ -277,6 +280,7 @@ impl Net {
     /// What a pool says to a transaction, as nodes do. `Ok`: it is in.
     pub fn take(&mut self, waiting: Waiting) -> Result<(), &'static str> {
         self.fresh.insert(waiting.hash);
+        self.give_once(&waiting);
         if self.truth.find(waiting.hash).is_some() || self.pool.iter().any(|one| one.hash == waiting.hash) {
             return Err("already known");
         }
@@ -310,6 +314,23 @@ impl Net {
         }
         self.pool.push(waiting);
         Ok(())
+    }
+
+    /// A slot is one job's: whatever nodes are told with one nonce pays the same, or nothing. Two that pay different jobs are not paid twice, but one
+    /// of them waits for what can never be mined.
+    fn give_once(&mut self, waiting: &Waiting) {
+        let (Slot::Nonce(nonce), [payment]) = (&waiting.meaning.slot, waiting.meaning.payments.as_slice()) else {
+            return;
+        };
+        if payment.to == waiting.from && units(payment.amount) == 0 {
+            return;
+        }
+        let given = self.given.entry((waiting.from.clone(), *nonce)).or_insert_with(|| payment.clone());
+        if *given != *payment {
+            let what =
+                format!("nonce {nonce} of {} was given twice: to {} and to {}", waiting.from, given.to, payment.to);
+            self.broken.get_or_insert(what);
+        }
     }
 
     /// What it would cost, and whether it can be paid now.

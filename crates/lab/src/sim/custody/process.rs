@@ -137,6 +137,7 @@ impl Role {
             let ended = worker.round(&*self.clock).await.map(|sent| {
                 let mut world = self.world.lock();
                 world.report.replacements += sent.replaced as u64;
+                world.report.gaps_filled += sent.gaps as u64;
                 world.report.sent_again += sent.told.saturating_sub(sent.signed) as u64;
                 world.note(11 + sent.slots as u64);
             });
@@ -172,7 +173,9 @@ impl Role {
                     }
                     self.rest(Ok::<(), Met>(())).await;
                 }
-                Err(error @ DepositError::Cursor(CursorError::Fenced)) => return Err(error.into()),
+                Err(error @ (DepositError::Cursor(CursorError::Fenced) | DepositError::Changed { .. })) => {
+                    return Err(error.into());
+                }
                 Err(error) => self.rest(Err(error)).await,
             }
         }
@@ -232,6 +235,11 @@ impl World {
                 true
             }
             Met::Deposit(DepositError::Cursor(CursorError::Taken { .. })) => true,
+            // Something was suspended, or is active again.
+            Met::Deposit(DepositError::Changed { .. }) => {
+                self.report.settings_changed += 1;
+                true
+            }
             Met::Outbound(OutboundError::Store(error) | OutboundError::Wallet(UtxoError::Store(error)))
             | Met::Deposit(DepositError::Store(error) | DepositError::Cursor(CursorError::Store(error)))
             | Met::Treasury(TreasuryError::Store(error))

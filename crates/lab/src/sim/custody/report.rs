@@ -12,6 +12,8 @@ counters! {
         withdrawals_asked_again;
         /// While policies were switched off.
         withdrawals_refused;
+        /// While their chain or their asset was suspended.
+        withdrawals_suspended;
         withdrawals_approved;
         withdrawals_called_off;
         withdrawals_completed;
@@ -51,6 +53,10 @@ counters! {
         cancelled_in_its_slot;
         bump_asked;
         replacements;
+        /// With nothing, because something behind them waits.
+        gaps_filled;
+        /// On Bitcoin, of what spends several coins: none of them may be left out.
+        several_coins_replaced;
         /// That strangers paid to wallets of Bitcoin.
         small_coins;
         sent_again;
@@ -64,6 +70,8 @@ counters! {
         /// The books took blocks back.
         books_went_back;
         books_taken_over;
+        /// Of those who keep books, who began anew with other settings.
+        settings_changed;
     }
     faults {
         killed_at_statement;
@@ -91,12 +99,16 @@ counters! {
         taken_and_refused;
         answers_lost;
         signer_away;
+        /// One of several requests, because its cap was reached.
+        signer_refused;
         pools_emptied;
         /// Replaced or forgotten, and taken by a miner all the same.
         came_back;
         price_spikes;
         above_the_cap;
         contracts_paused;
+        chains_suspended;
+        assets_suspended;
         reorganisations;
         deeper_than_confirmations;
         clock_jumps;

@@ -134,6 +134,8 @@ pub(super) struct Simulation {
     /// Addresses that were to get gas, and were not swept since.
     pub waited: HashSet<Address>,
     pub counter: Counter,
+    /// Of a chain that is suspended: how many slots each lane had open then.
+    pub open_then: BTreeMap<LaneId, u64>,
 }
 
 impl Simulation {
@@ -149,6 +151,7 @@ impl Simulation {
             yielded: None,
             nets,
             away_until: 0,
+            refused: HashSet::new(),
             broken: None,
             midway: BTreeSet::new(),
             rules_made: false,
@@ -173,6 +176,7 @@ impl Simulation {
             numbered: BTreeMap::new(),
             waited: HashSet::new(),
             counter: Counter::default(),
+            open_then: BTreeMap::new(),
         })
     }
 
@@ -237,6 +241,7 @@ impl Simulation {
             983..991 => self.stall().await?,
             991..997 => self.decide().await?,
             997 => self.change_policies().await?,
+            998 => self.suspend(net).await?,
             _ => self.resume().await?,
         }
         self.known().await?;

@@ -22,7 +22,7 @@ use store::withdrawal::{
 };
 use tx::Address;
 
-use super::ground::{BITCOIN, PEOPLE, PLANS, approving_key};
+use super::ground::{BITCOIN, PEOPLE, PLANS, Shut, approving_key};
 use super::pen::Memory;
 use super::run::{Open, Simulation, unread};
 
@@ -143,6 +143,43 @@ impl Simulation {
         self.set_policies(choice != 0, choice == 1).await
     }
 
+    /// People suspend a chain or an asset, or what they have suspended is active again; at a rest all is.
+    pub(super) async fn suspend(&mut self, net: usize) -> Result<(), String> {
+        if self.ground.shut.is_some() {
+            return self.end_suspension().await;
+        }
+        let (shut, now) = {
+            let mut world = self.world.lock();
+            let token = PLANS[net].terms.is_some() && world.random.below(2) == 0;
+            let asset = Shut::Asset(if token { "USD" } else { PLANS[net].coin });
+            let shut = if world.random.below(2) == 0 { Shut::Chain(net) } else { asset };
+            world.report.chains_suspended += u64::from(shut != asset);
+            world.report.assets_suspended += u64::from(shut == asset);
+            (shut, world.now())
+        };
+        self.ground.suspend(Some(shut), now).await.map_err(|error| error.to_string())?;
+        if let Shut::Chain(net) = shut {
+            let lanes = self.lanes(Some(PLANS[net].name)).await?;
+            self.open_then = lanes.into_iter().map(|lane| (lane.lane.id, lane.open)).collect();
+        }
+        Ok(())
+    }
+
+    /// What was suspended is active again. On a chain that was, no wallet may have taken a slot meanwhile.
+    pub(super) async fn end_suspension(&mut self) -> Result<(), String> {
+        let Some(shut) = self.ground.shut else { return Ok(()) };
+        if let Shut::Chain(net) = shut {
+            let then = std::mem::take(&mut self.open_then);
+            for lane in self.lanes(Some(PLANS[net].name)).await? {
+                if lane.open > then.get(&lane.lane.id).copied().unwrap_or(0) {
+                    return Err(format!("{} has taken a slot while its chain was suspended", lane.lane.address));
+                }
+            }
+        }
+        let now = self.world.lock().now();
+        self.ground.suspend(None, now).await.map_err(|error| error.to_string())
+    }
+
     /// Customers ask for some, in one batch. Half of the time they ask for the same again: their answer did not come.
     pub(super) async fn withdraw(&mut self, net: usize, most: u64) -> Result<(), String> {
         let row = self.ground.rows[net].clone();
@@ -199,7 +236,16 @@ impl Simulation {
         for ((created, new), asked) in self.create(&new, now).await?.into_iter().zip(&new).zip(asked) {
             match created {
                 CreatedWithdrawal::New(row) | CreatedWithdrawal::Before(row) if row.id == new.id => {
+                    if self.ground.is_shut(net, new.listing) {
+                        return Err(format!("{} was taken while {:?} is suspended", new.id, self.ground.shut));
+                    }
                     self.counter.asked.insert(row.id, asked);
+                }
+                CreatedWithdrawal::Refused {
+                    refusal: WithdrawalRefusal::ChainSuspended | WithdrawalRefusal::AssetSuspended,
+                    ..
+                } if self.ground.is_shut(net, new.listing) => {
+                    self.world.lock().report.withdrawals_suspended += 1;
                 }
                 CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::SwitchedOff, .. } => {
                     self.world.lock().report.withdrawals_refused += 1;

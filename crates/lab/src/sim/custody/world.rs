@@ -1,10 +1,11 @@
 //! What the simulated processes share: the clock, chance, and the chains.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::random::Random;
 use domain::{Clock, ManualClock, Timestamp};
+use signer::names::RequestId;
 
 use super::super::turn::{Stage, Yield};
 use super::model::Net;
@@ -21,6 +22,8 @@ pub(crate) struct World {
     pub nets: Vec<Net>,
     /// The signer is away before this turn.
     pub away_until: u64,
+    /// Requests that it has refused, for good.
+    pub refused: HashSet<RequestId>,
     pub broken: Option<String>,
     /// Processes that are in the middle of a round.
     pub midway: BTreeSet<usize>,

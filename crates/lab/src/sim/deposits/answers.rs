@@ -118,7 +118,11 @@ impl Net {
             return Err(ChainError::NoQuorum { wanted: QUORUM, agreed: have.len() });
         };
         let state = self.state_at(&node.view, at.height);
-        let money = |coin: &Coin| if *coin == Coin::Native { Money::Native } else { Money::Token };
+        let money = |coin: &Coin| match coin {
+            Coin::Native => Money::Native,
+            Coin::Token(contract) if *contract == self.spec.hollow => Money::Hollow,
+            Coin::Token(_) => Money::Token,
+        };
         let of = |(address, coin): &(Address, Coin)| {
             let key = (address.clone(), money(coin));
             let now = self.books.balances.get(&key).copied().unwrap_or_default();
@@ -150,6 +154,7 @@ pub(crate) fn coin(spec: &Spec, money: Money) -> Coin {
         Money::Native => Coin::Native,
         Money::Token => Coin::Token(spec.token.clone()),
         Money::Air => Coin::Token(spec.air.clone()),
+        Money::Hollow => Coin::Token(spec.hollow.clone()),
     }
 }
 

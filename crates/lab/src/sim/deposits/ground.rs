@@ -1,4 +1,4 @@
-//! What a run begins with: two chains, three assets, the house's wallets, and no users.
+//! What a run begins with: two chains, four assets, the house's wallets, and no users.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +26,7 @@ use super::run::SimError;
 
 const AUTHOR: Author<'static> = Author { actor: "simulator", reason: "a simulated treasury" };
 pub(crate) const TOKEN: &str = "USD";
+pub(crate) const HOLLOW: &str = "LIE";
 
 /// Keys that nobody has: made from words, for these simulations.
 const KEYS: [[&str; 3]; 2] = [
@@ -153,9 +154,13 @@ fn token_of(plan: &Plan) -> Address {
     (plan.account)([0x70; 20])
 }
 
+fn hollow_of(plan: &Plan) -> Address {
+    (plan.account)([0x71; 20])
+}
+
 fn catalog() -> Result<Catalog, SimError> {
     let mut catalog = Catalog::default();
-    let usd = asset(TOKEN, TOKEN_PRECISION)?;
+    let (usd, lie) = (asset(TOKEN, TOKEN_PRECISION)?, asset(HOLLOW, TOKEN_PRECISION)?);
     for plan in &PLANS {
         let chain = Chain {
             name: plan.name.parse().map_err(broken)?,
@@ -167,8 +172,9 @@ fn catalog() -> Result<Catalog, SimError> {
             status: Availability::Active,
         };
         let coin = asset(plan.coin, plan.decimals.1)?;
-        let token = Some(token_of(plan).to_string());
-        for (asset, decimals, contract) in [(&coin, plan.decimals.0, None), (&usd, plan.token_decimals, token)] {
+        let (token, hollow) = (Some(token_of(plan).to_string()), Some(hollow_of(plan).to_string()));
+        let tokens = [(&usd, plan.token_decimals, token), (&lie, plan.token_decimals, hollow)];
+        for (asset, decimals, contract) in std::iter::once((&coin, plan.decimals.0, None)).chain(tokens) {
             let listing = Listing {
                 asset: asset.symbol.clone(),
                 chain: chain.name.clone(),
@@ -182,6 +188,7 @@ fn catalog() -> Result<Catalog, SimError> {
         catalog.chains.insert(chain.name.clone(), chain);
     }
     catalog.assets.insert(usd.symbol.clone(), usd);
+    catalog.assets.insert(lie.symbol.clone(), lie);
     Ok(catalog)
 }
 
@@ -224,11 +231,17 @@ fn net(plan: &Plan, row: &ChainRow, pinned: &Pinned, random: &mut Random, now: T
         unit: BTreeMap::from([
             (Money::Native, spare(plan.decimals.0, plan.decimals.1)),
             (Money::Token, spare(plan.token_decimals, TOKEN_PRECISION)),
+            (Money::Hollow, spare(plan.token_decimals, TOKEN_PRECISION)),
         ]),
-        asset: BTreeMap::from([(Money::Native, asset(plan.coin)?), (Money::Token, asset(TOKEN)?)]),
+        asset: BTreeMap::from([
+            (Money::Native, asset(plan.coin)?),
+            (Money::Token, asset(TOKEN)?),
+            (Money::Hollow, asset(HOLLOW)?),
+        ]),
         least: LEAST,
         coin: plan.coin,
         token: token_of(plan),
+        hollow: hollow_of(plan),
         air: (plan.account)([0xa1; 20]),
         stranger: (plan.account)([0x57; 20]),
         gas: house(WalletRole::Gas)?,

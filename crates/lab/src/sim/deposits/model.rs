@@ -17,9 +17,12 @@ pub(crate) enum Money {
     Token,
     /// A token that is not listed: anybody can make one.
     Air,
+    /// A token that is listed, and whose contract says in its logs what it does not do: nobody ever has any of it.
+    Hollow,
 }
 
 impl Money {
+    /// What does what it says.
     pub const LISTED: [Self; 2] = [Self::Native, Self::Token];
 }
 

@@ -1,13 +1,13 @@
 //! One chain with its three nodes: blocks are mined, branches are left, and the nodes follow as they can.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use domain::random::Random;
 use domain::{AssetId, ChainKind, ChainName, RawAmount, RawSum, Timestamp};
 use tx::{Address, BlockHash, Family, TxHash};
 
-use super::ground::TOKEN;
+use super::ground::{HOLLOW, TOKEN};
 use super::model::{Block, Branch, Money, Transaction, bytes};
 use super::owner::{Effect, Kind, Owners};
 
@@ -31,6 +31,7 @@ pub(crate) struct Spec {
     pub least: i64,
     pub coin: &'static str,
     pub token: Address,
+    pub hollow: Address,
     pub air: Address,
     pub stranger: Address,
     pub gas: Address,
@@ -82,6 +83,8 @@ pub(crate) struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct ChainBooks {
     pub balances: HashMap<(Address, Money), RawSum>,
+    /// Those that have changed since somebody last looked.
+    pub changed: HashSet<(Address, Money)>,
     /// Of each coin: everything that came and left, without what moves inside and what no ledger can hold.
     pub sums: BTreeMap<Money, i128>,
     /// Of each coin: what left and nothing explains.
@@ -124,6 +127,7 @@ impl ChainBooks {
             let sign = effect.kind.sign() * direction;
             let balance = self.balances.entry((effect.address.clone(), effect.money)).or_default();
             *balance = balance.plus(signed(effect.raw, sign));
+            self.changed.insert((effect.address.clone(), effect.money));
             let unit = units.get(&effect.money).copied().unwrap_or(1);
             let Some(raw) = number(effect.raw, unit).filter(|_| !effect.kind.is_inside()) else { continue };
             *self.sums.entry(effect.money).or_default() += i128::from(sign) * raw;
@@ -307,14 +311,36 @@ impl Net {
         self.spec.asset.iter().map(|(money, asset)| (self.symbol(*money), *asset))
     }
 
-    fn symbol(&self, money: Money) -> &str {
+    pub fn symbol(&self, money: Money) -> &str {
         match money {
             Money::Native => self.spec.coin,
             Money::Token | Money::Air => TOKEN,
+            Money::Hollow => HOLLOW,
         }
     }
 
     pub fn money_of(&self, symbol: &str) -> Money {
-        if symbol == TOKEN { Money::Token } else { Money::Native }
+        match symbol {
+            TOKEN => Money::Token,
+            HOLLOW => Money::Hollow,
+            _ => Money::Native,
+        }
+    }
+
+    /// Whether the newest blocks, down to some depth that a look may not have come to, log so much to an address that it has not got.
+    pub fn logged_lately(&self, to: &Address, sum: RawSum) -> bool {
+        let mut logged = RawSum::ZERO;
+        let newest = self.truth.above((self.height() + 1).saturating_sub(self.spec.confirmations));
+        for block in newest.collect::<Vec<_>>().into_iter().rev() {
+            for effect in block.transactions.iter().flat_map(|one| self.owners.effects(one)) {
+                if effect.kind == Kind::Logged && effect.address == *to {
+                    logged = logged.plus(effect.raw.into());
+                }
+            }
+            if logged == sum {
+                return true;
+            }
+        }
+        false
     }
 }

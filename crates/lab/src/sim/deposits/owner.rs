@@ -75,6 +75,7 @@ impl Owners {
                 kind,
             };
             match (to, transaction.ok) {
+                (Some(_), true) if one.money == Money::Hollow => effects.push(effect(&one.to, Kind::Logged)),
                 (Some(_), true) if inside => effects.push(effect(&one.to, Kind::InsideIn)),
                 (Some(_), true) => effects.push(effect(&one.to, Kind::Deposit)),
                 (Some(_), false) => effects.push(effect(&one.to, Kind::Reverted)),
@@ -108,6 +109,8 @@ pub(crate) enum Kind {
     Deposit,
     /// It was to pay us, and did not run to its end.
     Reverted,
+    /// A log says that it paid us, and it has moved nothing.
+    Logged,
     InsideIn,
     InsideOut,
     Left,
@@ -119,7 +122,7 @@ impl Kind {
     pub const fn sign(self) -> i8 {
         match self {
             Self::Deposit | Self::InsideIn => 1,
-            Self::Reverted => 0,
+            Self::Reverted | Self::Logged => 0,
             Self::InsideOut | Self::Left | Self::Fee => -1,
         }
     }

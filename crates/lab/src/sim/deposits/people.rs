@@ -7,6 +7,7 @@ use tx::{Address, TxHash};
 
 use super::model::{Money, Move, Transaction, bytes};
 use super::net::Net;
+use super::owner::Owner;
 use super::report::Report;
 use super::world::World;
 
@@ -63,7 +64,8 @@ impl Maker<'_> {
             87..90 => self.between_ours(),
             90..92 => self.failed_of_ours(),
             92..94 => self.air(),
-            94..97 => self.largest(),
+            94..96 => self.largest(),
+            96..97 => self.hollow(),
             _ => self.near_the_limit(),
         }
     }
@@ -116,7 +118,7 @@ impl Maker<'_> {
     fn one(&mut self, from: Address, to: Address, money: Money, raw: RawAmount) -> Move {
         let place = match money {
             Money::Native => Place::Value,
-            Money::Token | Money::Air => Place::Log(u32::try_from(self.random.below(3)).unwrap_or(0)),
+            Money::Token | Money::Air | Money::Hollow => Place::Log(u32::try_from(self.random.below(3)).unwrap_or(0)),
         };
         Move { place, from, to, money, raw }
     }
@@ -224,6 +226,20 @@ impl Maker<'_> {
         let (from, to) = (self.net.spec.stranger.clone(), self.payee());
         let raw = self.whole(Money::Token);
         let moves = vec![self.one(from.clone(), to, Money::Air, raw)];
+        self.transaction(from, true, moves)
+    }
+
+    /// A listed token says that it paid a user, and has moved nothing. So much that nobody gives it to a user by hand.
+    fn hollow(&mut self) -> Transaction {
+        let net = self.net;
+        let to = self.pick(&net.owners.users);
+        if !matches!(net.owners.of(&to), Some(Owner::User(_))) {
+            return self.air();
+        }
+        self.report.logged_without_paying += 1;
+        let units = 1_000_000_000 + self.random.below(5_000);
+        let (from, raw) = (net.spec.stranger.clone(), self.units(Money::Hollow, units, 0));
+        let moves = vec![self.one(from.clone(), to, Money::Hollow, raw)];
         self.transaction(from, true, moves)
     }
 

@@ -43,6 +43,10 @@ counters! {
         fees_of_ours;
         failed_transactions;
         air;
+        /// By a token that is listed.
+        logged_without_paying;
+        /// Not credited, because the address has not got the coins that a log says it was paid.
+        left_balance_differs;
         /// 2^256 - 1.
         largest_amounts;
         spent_by_users;

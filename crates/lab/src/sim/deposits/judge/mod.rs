@@ -101,11 +101,22 @@ pub(crate) struct Judge {
     /// Of each chain: the height up to which every payment was found as it must be, for good.
     settled: BTreeMap<usize, u64>,
     pub rests: u64,
+    /// Of each chain: what logs say that paid nothing, as far as it is in the books. It is nobody's.
+    logged: BTreeMap<usize, i128>,
+    /// Of each chain: what the program last said of each balance, by address and symbol. It was right then.
+    balances: BTreeMap<usize, HashMap<String, String>>,
 }
 
 impl Judge {
     pub fn debt(&self, key: &PaymentKey, user: i64) -> i64 {
         self.debts.get(&(key.clone(), user)).copied().unwrap_or(0)
+    }
+
+    /// A log that paid nothing is in the books, or no longer.
+    fn logs(&mut self, seen: &Seen, change: i64) {
+        if seen.money == Money::Hollow {
+            *self.logged.entry(seen.key.0).or_default() += i128::from(change);
+        }
     }
 
     fn suspense(&mut self, asset: AssetId, change: i64) {

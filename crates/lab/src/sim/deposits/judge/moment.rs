@@ -193,8 +193,9 @@ impl Judge {
                     return Err(format!("dp-{id} must be nobody's for {reason}, {units}: {} {found:?}", row.state));
                 }
                 (seen.user, seen.given, seen.repaid, seen.left_over) = (None, 0, 0, units);
-                self.suspense(asset, units);
                 count_left(report, reason);
+                self.suspense(asset, units);
+                self.logs(seen, units);
             }
         }
         Ok(())
@@ -223,6 +224,7 @@ impl Judge {
         }
         let taken = seen.given - short;
         self.suspense(seen.asset, -(short + seen.repaid + seen.left_over));
+        self.logs(seen, -seen.left_over);
         if let Some(user) = seen.user {
             let account = self.accounts.entry((user, seen.asset)).or_default();
             let loss = losses.entry((user, seen.asset)).or_insert_with(|| Loss { before: *account, ..Loss::default() });
@@ -297,6 +299,7 @@ fn count_left(report: &mut Report, reason: &str) {
         "beyond_ledger" => report.left_beyond_ledger += 1,
         "account_disabled" => report.left_account_disabled += 1,
         "row_differs" => report.left_row_differs += 1,
+        "balance_differs" => report.left_balance_differs += 1,
         _ => {}
     }
 }

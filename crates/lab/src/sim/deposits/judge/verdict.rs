@@ -4,7 +4,7 @@ use domain::AccountStatus;
 use store::deposit::DepositRow;
 use tx::{BlockHash, BlockRef, TxHash};
 
-use super::super::ground::TOKEN;
+use super::super::ground::{HOLLOW, TOKEN};
 use super::super::model::Money;
 use super::super::net::{Net, Record, number};
 use super::super::owner::{Effect, Kind, Owner};
@@ -33,7 +33,11 @@ pub(super) fn block_of(row: &DepositRow) -> BlockRef {
 }
 
 pub(super) fn money_of(row: &DepositRow) -> Money {
-    if row.asset.as_str() == TOKEN { Money::Token } else { Money::Native }
+    match row.asset.as_str() {
+        TOKEN => Money::Token,
+        HOLLOW => Money::Hollow,
+        _ => Money::Native,
+    }
 }
 
 fn place_text(place: chain::Place) -> String {
@@ -51,7 +55,7 @@ pub(super) fn payments(net: &Net, at: usize, block: &super::super::model::Block)
     let mut found = Vec::new();
     for transaction in &block.transactions {
         for effect in net.owners.effects(transaction) {
-            if matches!(effect.kind, Kind::Deposit | Kind::Reverted) {
+            if matches!(effect.kind, Kind::Deposit | Kind::Reverted | Kind::Logged) {
                 found.push(((at, transaction.hash, place_text(effect.place)), effect));
             }
         }
@@ -82,6 +86,10 @@ pub(super) fn decide(net: &Net, effect: &Effect, account: impl Fn(i64) -> Accoun
     let units = number(effect.raw, unit).and_then(|raw| i64::try_from(raw / i128::try_from(unit).unwrap_or(1)).ok());
     let Some(units) = units else { return Verdict::Nobody { reason: "beyond_ledger", units: 0 } };
     let nobody = |reason| Verdict::Nobody { reason, units };
+    // Whoever's address it is: the coins are not there.
+    if effect.kind == Kind::Logged {
+        return nobody("balance_differs");
+    }
     match net.owners.of(&effect.address) {
         None => nobody("no_user"),
         Some(Owner::Gas | Owner::Hot) => nobody("house_wallet"),
