@@ -58,6 +58,7 @@ migrations! {
     28 "0028_operators";
     29 "0029_imports";
     30 "0030_received";
+    32 "0032_steps";
 }
 
 impl Migration {
