@@ -260,6 +260,27 @@ db_test! {
         refused(&office.server.send(&sent).await, 403, "OPERATOR_FORBIDDEN");
     }
 
+    /// Each refusal has a line in the log: nobody fills the disk with them, and nobody else waits for that.
+    async fn whoever_is_refused_too_often_is_not_written_down_any_more(db: TestDb) {
+        let office = Office::with(db, Choice { per_second: 5, ..Choice::default() }).await;
+        let id = office.asked(1).await;
+        let try_it = async || office.act("fay", id, "reject", json!({ "reason": "x" })).await;
+        for _ in 0..5 {
+            refused(&try_it().await, 403, "OPERATOR_FORBIDDEN");
+        }
+        for _ in 0..20 {
+            let reply = try_it().await;
+            refused(&reply, 429, "RATE_LIMIT_EXCEEDED");
+            assert_eq!(reply.header("retry-after"), Some("1"), "{reply:?}");
+        }
+        refused(&office.get("fay", "/api/v1/operator/log").await, 429, "RATE_LIMIT_EXCEEDED");
+        assert_eq!(office.log().await, ["fay reject OPERATOR_FORBIDDEN"; 5]);
+        assert_eq!(office.get("eve", PATH).await.status, 200, "it is each operator's own");
+        office.server.pass(std::time::Duration::from_secs(1));
+        refused(&try_it().await, 403, "OPERATOR_FORBIDDEN");
+        assert_eq!(office.log().await.len(), 6);
+    }
+
     async fn two_different_people_agree_over_http(db: TestDb) {
         let office = Office::open(db).await;
         let id = office.asked(1).await;

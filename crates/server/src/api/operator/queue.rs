@@ -215,6 +215,7 @@ impl QueueParameters {
         (status = 200, description = "A page of them, the oldest first", body = QueueAnswer),
         (status = 400, description = "INVALID_REQUEST", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn list(
@@ -248,6 +249,7 @@ pub async fn list(
         (status = 400, description = "INVALID_REQUEST: no such id can be", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
         (status = 404, description = "WITHDRAWAL_NOT_FOUND", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn read(State(app): Shared, headers: HeaderMap, withdrawal_id: PathId) -> Result<Response, ApiError> {
