@@ -10,3 +10,8 @@ BEGIN
 END $$;
 CREATE TRIGGER trg_chain_entry_ended BEFORE UPDATE ON chain_entries
     FOR EACH ROW WHEN (OLD.alive AND NOT NEW.alive AND OLD.posting = 0) EXECUTE FUNCTION end_unbooked();
+
+-- The head of a signer's log only grows: whoever may keep one cannot put an older one, or another of the same length, in its place, so that a log that was
+-- put back would pass.
+CREATE TRIGGER trg_signer_head_grows AFTER UPDATE ON signer_heads
+    FOR EACH ROW WHEN (NEW.entries <= OLD.entries OR NEW.name <> OLD.name) EXECUTE FUNCTION refuse_change();

@@ -6,3 +6,9 @@
 CREATE TRIGGER trg_chain_entry_ended AFTER UPDATE ON chain_entries
 WHEN OLD.alive AND NOT NEW.alive AND OLD.posting = 0
 BEGIN UPDATE chain_entries SET posting = 2 WHERE id = NEW.id; END;
+
+-- The head of a signer's log only grows: whoever may keep one cannot put an older one, or another of the same length, in its place, so that a log that was
+-- put back would pass.
+CREATE TRIGGER trg_signer_head_grows AFTER UPDATE ON signer_heads
+WHEN NEW.entries <= OLD.entries OR NEW.name <> OLD.name
+BEGIN SELECT RAISE(ABORT, 'trg_signer_head_grows'); END;
