@@ -15,3 +15,15 @@ CREATE TRIGGER trg_chain_entry_ended BEFORE UPDATE ON chain_entries
 -- put back would pass.
 CREATE TRIGGER trg_signer_head_grows AFTER UPDATE ON signer_heads
     FOR EACH ROW WHEN (NEW.entries <= OLD.entries OR NEW.name <> OLD.name) EXECUTE FUNCTION refuse_change();
+
+-- A check is asked for with the withdrawal, before anybody may approve that, and has no answer when it comes: so whoever makes both rows cannot bring an
+-- approved withdrawal past trg_withdrawal_checked, which looks at changes, nor an answer that nobody gave. It looks in our tables alone.
+CREATE FUNCTION refuse_late_check() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NEW.state <> 'waiting' OR EXISTS (SELECT 1 FROM withdrawal_requests w
+            WHERE w.id = NEW.withdrawal_id AND w.status IN ('approved', 'queued', 'completed')) THEN
+        RAISE EXCEPTION 'a check comes before the withdrawal is approved' USING ERRCODE = '23514', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER trg_withdrawal_check_first AFTER INSERT ON withdrawal_checks FOR EACH ROW EXECUTE FUNCTION refuse_late_check();

@@ -12,3 +12,10 @@ BEGIN UPDATE chain_entries SET posting = 2 WHERE id = NEW.id; END;
 CREATE TRIGGER trg_signer_head_grows AFTER UPDATE ON signer_heads
 WHEN NEW.entries <= OLD.entries OR NEW.name <> OLD.name
 BEGIN SELECT RAISE(ABORT, 'trg_signer_head_grows'); END;
+
+-- A check is asked for with the withdrawal, before anybody may approve that, and has no answer when it comes: so whoever makes both rows cannot bring an
+-- approved withdrawal past trg_withdrawal_checked, which looks at changes, nor an answer that nobody gave.
+CREATE TRIGGER trg_withdrawal_check_first AFTER INSERT ON withdrawal_checks
+WHEN NEW.state <> 'waiting' OR EXISTS (SELECT 1 FROM withdrawal_requests w
+    WHERE w.id = NEW.withdrawal_id AND w.status IN ('approved', 'queued', 'completed'))
+BEGIN SELECT RAISE(ABORT, 'trg_withdrawal_check_first'); END;
