@@ -306,6 +306,28 @@ db_test! {
         assert!(lines["lines"][0]["request_id"].as_str().unwrap().starts_with("req-"), "{lines}");
     }
 
+    /// Whoever could make operators could make a second administrator.
+    async fn of_two_administrators_it_is_said_that_an_approver_is_missing(db: TestDb) {
+        let office = Office::open(db).await;
+        let mut two = treasury();
+        let public = signer::digest::hex(&key("gus").public());
+        let keys = [("gus-1".to_owned(), OperatorKey { public, place: None })].into();
+        let gus = OperatorSetting { role: OperatorRole::Administrator, user: None, active: true, keys };
+        two.people.operators.insert("gus".parse().unwrap(), gus);
+        db.apply_catalog(&two, &AUTHOR, NOW).await.unwrap();
+        let id = office.asked(1).await;
+        let waits = async || office.get("fay", PATH).await.json()["withdrawals"][0]["waits_for"].clone();
+        for (name, words) in [("dan", "1 of 2 people have agreed"), ("gus", "2 of 2 people have agreed, and an approver is missing")] {
+            assert_eq!(office.approve(name, id).await.json()["state"], json!("pending"));
+            assert_eq!(waits().await, json!(words));
+        }
+        // One of them is switched off: then somebody else is missing.
+        two.people.operators.get_mut(&"gus".parse().unwrap()).unwrap().active = false;
+        db.apply_catalog(&two, &AUTHOR, NOW).await.unwrap();
+        assert_eq!(waits().await, json!("1 of 2 people have agreed"));
+        assert_eq!(office.approve("bob", id).await.json()["state"], json!("approved"));
+    }
+
     /// Each of these changes nothing, and is written down.
     async fn every_bad_approval_is_refused(db: TestDb) {
         let office = Office::open(db).await;
