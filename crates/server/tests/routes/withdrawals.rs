@@ -311,6 +311,29 @@ db_test! {
         }
     }
 
+    /// What is asked for early and settled late comes last: whoever has read the newest ones misses nothing.
+    async fn what_came_last_from_another_customer_is_listed_first(db: TestDb) {
+        let server = start(db).await;
+        let mut ids = Vec::new();
+        for name in ["one", "two", "three"] {
+            ids.push(id_of(&taken(&server, 1, ask(name, json!({}))).await));
+        }
+        let signed = SignedRounds::of(ids.iter().map(|id| (*id, Some(0))));
+        for (second, at) in [(1, 2), (2, 0), (3, 1)] {
+            let inside = [SettleInside { withdrawal: ids[at], payee: UserId::new(2).unwrap() }];
+            let settled = server.db.settle_inside(&inside, &signed, NOW.plus_micros(second * 1_000_000)).await.unwrap();
+            assert_eq!(settled.len(), 1);
+        }
+        let (mut received, mut path) = (Vec::new(), "/api/v1/deposits/inside?limit=1".to_owned());
+        loop {
+            let page = server.get(2, &path).await.json();
+            received.extend(page["received"].as_array().unwrap().iter().map(|one| one["withdrawal_id"].clone()));
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            path = format!("/api/v1/deposits/inside?limit=1&cursor={cursor}");
+        }
+        assert_eq!(received, [1, 0, 2].map(|at: usize| json!(ids[at].to_string())));
+    }
+
     async fn a_batch_has_an_outcome_for_each(db: TestDb) {
         let server = start(db).await;
         let items = [

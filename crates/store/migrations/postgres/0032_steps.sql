@@ -27,3 +27,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER trg_withdrawal_check_first AFTER INSERT ON withdrawal_checks FOR EACH ROW EXECUTE FUNCTION refuse_late_check();
+
+-- What came from other customers is listed by when it came, and not by when its sender has asked for it: else it would come in behind what was read.
+DROP INDEX idx_withdrawal_requests_received;
+CREATE INDEX idx_withdrawal_requests_received ON withdrawal_requests (payee_id, updated_at, id) WHERE payee_id IS NOT NULL;

@@ -19,3 +19,7 @@ CREATE TRIGGER trg_withdrawal_check_first AFTER INSERT ON withdrawal_checks
 WHEN NEW.state <> 'waiting' OR EXISTS (SELECT 1 FROM withdrawal_requests w
     WHERE w.id = NEW.withdrawal_id AND w.status IN ('approved', 'queued', 'completed'))
 BEGIN SELECT RAISE(ABORT, 'trg_withdrawal_check_first'); END;
+
+-- What came from other customers is listed by when it came, and not by when its sender has asked for it: else it would come in behind what was read.
+DROP INDEX idx_withdrawal_requests_received;
+CREATE INDEX idx_withdrawal_requests_received ON withdrawal_requests (payee_id, updated_at, id) WHERE payee_id IS NOT NULL;
