@@ -31,3 +31,13 @@ CREATE TRIGGER trg_withdrawal_check_first AFTER INSERT ON withdrawal_checks FOR 
 -- What came from other customers is listed by when it came, and not by when its sender has asked for it: else it would come in behind what was read.
 DROP INDEX idx_withdrawal_requests_received;
 CREATE INDEX idx_withdrawal_requests_received ON withdrawal_requests (payee_id, updated_at, id) WHERE payee_id IS NOT NULL;
+
+-- A job is signed for in a slot of its own lane, which was given to it when it was made: whoever makes slots does not choose another wallet by that.
+CREATE FUNCTION refuse_other_lane() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM outbound_slots s JOIN outbound_jobs j ON j.lane_id = s.lane_id WHERE s.id = NEW.slot_id AND j.id = NEW.job_id) THEN
+        RAISE EXCEPTION 'the slot is one of another lane' USING ERRCODE = '23514', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER trg_outbound_slot_job_lane AFTER INSERT ON outbound_slot_jobs FOR EACH ROW EXECUTE FUNCTION refuse_other_lane();
