@@ -136,6 +136,19 @@ pub struct TableRights {
     pub remove: bool,
 }
 
+/// Tables of which whoever adds a row names these columns and no other. The rest is the row's number, which the database gives: whoever could choose it
+/// would choose the place of the row in a history that is read by its numbers.
+const ADDED_COLUMNS: [(&str, &[&str]); 3] = [
+    ("operator_log", &["operator", "door", "action", "subject", "reason", "request_id", "outcome", "at"]),
+    ("withdrawal_assignments", &["withdrawal_id", "operator_id", "actor", "reason", "at"]),
+    ("withdrawal_addresses", &["user_id", "chain_id", "address", "label", "added_at", "removed_at"]),
+];
+
+/// `None`: whoever adds a row may name all of its columns.
+pub fn added_columns(table: &str) -> Option<&'static [&'static str]> {
+    ADDED_COLUMNS.iter().find(|(name, _)| *name == table).map(|(_, columns)| *columns)
+}
+
 enum Line {
     Read(&'static [&'static str]),
     Add(&'static [&'static str]),

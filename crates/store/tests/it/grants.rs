@@ -80,6 +80,14 @@ const DOES_NOT: &[(DatabaseRole, &str, &str)] = &[
     (Api, "say that a deposit is paid", "INSERT INTO chain_entries DEFAULT VALUES"),
     (Api, "change what may be withdrawn", "INSERT INTO withdrawal_policies DEFAULT VALUES"),
     (Api, "change where the house's coins go", "INSERT INTO wallet_groups DEFAULT VALUES"),
+    (Api, "choose the place of a line in a history", "INSERT INTO operator_log (id) VALUES (1)"),
+    (
+        Api,
+        "choose the place of a line in a history",
+        "INSERT INTO operator_log (id) OVERRIDING SYSTEM VALUE VALUES (1)",
+    ),
+    (Api, "choose the place of a line in a history", "INSERT INTO withdrawal_assignments (id) VALUES (1)"),
+    (Api, "choose the place of a line in a history", "INSERT INTO withdrawal_addresses (id) VALUES (1)"),
     (Withdrawals, "sign", "INSERT INTO outbound_attempts DEFAULT VALUES"),
     (Withdrawals, "sign", "INSERT INTO outbound_slots DEFAULT VALUES"),
     (Withdrawals, "say that a job has ended", "UPDATE outbound_jobs SET state = 'failed_final'"),
@@ -195,7 +203,17 @@ fn postgres_the_server_and_the_matrix_say_the_same_of_every_table() {
                     (rights.remove, format!("DELETE FROM {table} WHERE FALSE")),
                 ];
                 if TABLES.contains(table) {
-                    asked.push((rights.add, format!("INSERT INTO {table} SELECT * FROM {table} WHERE FALSE")));
+                    let all = format!("INSERT INTO {table} SELECT * FROM {table} WHERE FALSE");
+                    match store::grants::added_columns(table).map(|columns| columns.join(", ")) {
+                        None => asked.push((rights.add, all)),
+                        Some(some) => {
+                            asked.push((false, all));
+                            asked.push((
+                                rights.add,
+                                format!("INSERT INTO {table} ({some}) SELECT {some} FROM {table} WHERE FALSE"),
+                            ));
+                        }
+                    }
                     asked.push((false, format!("TRUNCATE {table}")));
                     asked.push((false, format!("LOCK TABLE {table} IN EXCLUSIVE MODE")));
                     for column in columns.get(*table).into_iter().flatten() {
