@@ -18,6 +18,9 @@ use tx::{Coin, Payment};
 
 const ID: &str = "wr-1734912345678901234";
 const COIN: &str = "0x55d398326f99059fF775485246999027B3197955";
+const TREASURY: &str = "[assets.USDT]\nprecision = 6\nmin_transfer = \"1\"\nmax_transfer = \"10\"\ndaily_transfer = \"10\"\n\
+    [chains.bsc]\nkind = \"evm\"\nnetwork = \"56\"\nconfirmations = 12\n\
+    [[on_chain]]\nasset = \"USDT\"\nchain = \"bsc\"\ncontract = \"CONTRACT\"\ndecimals = 18\nmin_deposit = \"1\"\n";
 const TO: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 
 fn address(text: &str) -> tx::Address {
@@ -144,6 +147,12 @@ impl Place {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).expect("a mode");
     }
 
+    /// A treasury file of its own, in which USDT has this contract.
+    fn treasury(&self, contract: &str) {
+        self.write("treasury.toml", TREASURY.replace("CONTRACT", contract).as_bytes());
+        self.write("bursar.toml", b"[treasury]\nfile = \"treasury.toml\"\n");
+    }
+
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
@@ -201,6 +210,7 @@ impl Place {
 #[test]
 fn what_is_signed_is_what_is_shown() {
     let (place, intent) = (Place::new(), intent());
+    place.treasury(COIN);
     let server = Liar::start(shown(&intent));
     let output = place.approve(&server, &["--yes"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -208,7 +218,7 @@ fn what_is_signed_is_what_is_shown() {
     // The words come from the intent: the server's own sentence speaks of one coin.
     for part in [
         "2500 USDT",
-        "2500000000000000000000 of its smallest unit, 18 decimals as the server says",
+        "2500000000000000000000 of its smallest unit, 18 decimals by the treasury file",
         COIN,
         TO,
         "user-7",
@@ -271,25 +281,71 @@ fn nothing_is_signed_for_a_server_that_shows_something_else_than_it_asks_for() {
 #[test]
 fn nothing_that_a_server_sends_moves_the_cursor() {
     let place = Place::new();
+    let obeyed = |text: &str| text.contains(['\u{1b}', '\r', '\u{9b}', '\u{202e}']);
+    // What it calls the coin is not even read.
     for asset in ["USDT\u{1b}[1A\u{1b}[2K", "USDT\nto  somebody else", "U\u{202e}SDT", "usdt", ""] {
         let mut lie = shown(&intent());
         lie["asset"] = json!(asset);
         let server = Liar::start(lie);
-        let (code, message) = place.refused(&server, &["--yes"]);
-        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{asset:?}: {message}");
-        assert_eq!(server.posted(), Vec::<Value>::new());
+        let output = place.approve(&server, &["--yes"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && !obeyed(&text), "{asset:?}: {text}");
+        assert!(!text.contains("USDT") && !text.contains("usdt") && !text.contains("somebody"), "{asset:?}: {text}");
+        assert_eq!(server.posted().len(), 1);
     }
     // What it says after the signature, too.
     let server = Liar::answering(shown(&intent()), "pending\u{1b}[2J");
     let output = place.approve(&server, &["--yes"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("pending\u{fffd}[2J") && !text.contains('\u{1b}'), "{text}");
+    // And what is refused: in a digest, and where it is no Bursar's answer and the error repeats it.
+    let paint = "\u{1b}[2J\u{1b}[H\r\u{9b}1A\u{202e}";
+    let mut digest = shown(&intent());
+    digest["digest"] = json!(paint);
+    let mut field = shown(&intent());
+    field["intent"][paint] = json!(1);
+    let mut chain = shown(&intent());
+    chain["chain"] = json!(paint);
+    for (lie, code) in
+        [(digest, "APPROVAL_OTHER_DIGEST"), (field, "SERVER_ANSWER_WRONG"), (chain, "APPROVAL_OTHER_DIGEST")]
+    {
+        for more in [&["--yes"][..], &["--yes", "--json"]] {
+            let server = Liar::start(lie.clone());
+            let output = place.approve(&server, more);
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(!output.status.success() && err.contains(code), "{out}{err}");
+            assert!(!obeyed(&out) && !obeyed(&err), "{code}, {more:?}: {:?}", (out, err));
+            assert_eq!(server.posted(), Vec::<Value>::new());
+        }
+    }
+}
+
+/// A server could call any coin USDT, and say that it has fewer decimals: without the treasury file nobody here knows better, so it is not said at all.
+#[test]
+fn without_a_treasury_file_a_coin_has_no_name() {
+    let place = Place::new();
+    for decimals in [18, 21, 36] {
+        let mut lie = shown(&intent());
+        lie["decimals"] = json!(decimals);
+        let server = Liar::start(lie);
+        let output = place.approve(&server, &["--yes"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        for part in ["2500000000000000000000 of the coin's smallest unit", COIN, "no treasury file is named"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in ["USDT", "decimals", "2500 ", "2.5 "] {
+            assert!(!text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(server.posted().len(), 1);
+    }
 }
 
 /// Wherever output is sent: whoever says yes has seen what to.
 #[test]
 fn the_words_are_where_the_question_is() {
     let place = Place::new();
+    place.treasury(COIN);
     for (more, yes) in [("--json >out", true), (">out", true), ("", true), ("--json >out", false)] {
         let server = Liar::start(shown(&intent()));
         let screen = place.on_terminal(&server, more, if yes { "yes" } else { "no" });
@@ -343,11 +399,7 @@ fn the_treasury_file_says_what_a_coin_is() {
     let mut lie = shown(&intent());
     lie["decimals"] = json!(21);
     let server = Liar::start(lie);
-    let treasury = "[assets.USDT]\nprecision = 6\nmin_transfer = \"1\"\nmax_transfer = \"10\"\ndaily_transfer = \"10\"\n\
-        [chains.bsc]\nkind = \"evm\"\nnetwork = \"56\"\nconfirmations = 12\n\
-        [[on_chain]]\nasset = \"USDT\"\nchain = \"bsc\"\ncontract = \"CONTRACT\"\ndecimals = 18\nmin_deposit = \"1\"\n";
-    place.write("treasury.toml", treasury.replace("CONTRACT", COIN).as_bytes());
-    place.write("bursar.toml", b"[treasury]\nfile = \"treasury.toml\"\n");
+    place.treasury(COIN);
     let output = place.approve(&server, &["--yes"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
@@ -356,7 +408,7 @@ fn the_treasury_file_says_what_a_coin_is() {
         String::from_utf8_lossy(&output.stderr)
     );
     // A coin that is not listed is not signed for.
-    place.write("treasury.toml", treasury.replace("CONTRACT", TO).as_bytes());
+    place.treasury(TO);
     assert_eq!(place.refused(&server, &["--yes"]).0, "APPROVAL_OTHER_DIGEST");
     assert_eq!(server.posted().len(), 1);
 }

@@ -65,28 +65,34 @@ impl PerSecond {
 
     /// Lets a request through that counts as `count`, whole or not at all.
     pub fn allow(&self, user: UserId, count: usize, now: Timestamp) -> Result<(), RetryAfter> {
+        self.allow_number(user.get(), count, now)
+    }
+
+    /// The same of whoever has this number: an operator, by the number of that person's row. Customers and operators have a `PerSecond` each.
+    pub fn allow_number(&self, number: i64, count: usize, now: Timestamp) -> Result<(), RetryAfter> {
         if self.limit == 0 {
             return Ok(());
         }
         // Users are numbered one after the other, so that the remainder spreads them evenly.
-        let place = user.get().unsigned_abs() % self.shards.len() as u64;
+        let place = number.unsigned_abs() % self.shards.len() as u64;
         let shard = &self.shards[place as usize];
         // A thread that panicked while it had the lock left a list of times behind, and any list of times is usable.
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         shard.forget(now);
-        shard.allow(user, count, now, self.limit)
+        shard.allow(number, count, now, self.limit)
     }
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    windows: HashMap<UserId, Window>,
+    /// By the users' numbers.
+    windows: HashMap<i64, Window>,
     /// Each user of the table once, with a time at which the user made a request.
-    seen: VecDeque<(UserId, Timestamp)>,
+    seen: VecDeque<(i64, Timestamp)>,
 }
 
 impl Shard {
-    fn allow(&mut self, user: UserId, count: usize, now: Timestamp, limit: usize) -> Result<(), RetryAfter> {
+    fn allow(&mut self, user: i64, count: usize, now: Timestamp, limit: usize) -> Result<(), RetryAfter> {
         let window = self.windows.entry(user).or_insert_with(|| {
             self.seen.push_back((user, now));
             Window::default()
@@ -122,7 +128,7 @@ impl Shard {
     }
 
     /// A user with requests in the last second goes to the end of the queue; another is removed.
-    fn look(&mut self, user: UserId, now: Timestamp) {
+    fn look(&mut self, user: i64, now: Timestamp) {
         let Some(window) = self.windows.get_mut(&user) else { return };
         window.slide(now);
         match window.0.back() {

@@ -14,4 +14,4 @@ pub mod matrix;
 
 pub use apply::{GrantError, Granted};
 pub use look::{RightsDifference, RoleDifference};
-pub use matrix::{DatabaseRole, TABLES, TableRights, VIEWS, markdown, rights_of};
+pub use matrix::{DatabaseRole, TABLES, TableRights, VIEWS, added_columns, markdown, rights_of};

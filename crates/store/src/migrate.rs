@@ -59,6 +59,7 @@ migrations! {
     29 "0029_imports";
     30 "0030_received";
     31 "0031_judged";
+    32 "0032_steps";
 }
 
 impl Migration {

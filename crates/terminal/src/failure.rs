@@ -10,7 +10,7 @@ use store::catalog::CatalogError;
 use store::utxo::UtxoError;
 
 pub use crate::exit::Exit;
-use crate::output::warn;
+use crate::output::{plain, warn};
 
 #[derive(Debug)]
 pub struct Failure {
@@ -43,7 +43,7 @@ impl Failure {
         Some(Self { code: field("code")?.into(), messages: vec![field("message")?], hint: field("hint")?, exit })
     }
 
-    /// Prints it to standard error and gives the exit code.
+    /// Prints it to standard error and gives the exit code. What others have written in it stays on its line.
     pub fn report(&self, as_json: bool) -> ExitCode {
         if as_json {
             let body = json!({ "error": {
@@ -51,8 +51,8 @@ impl Failure {
             }});
             warn(body);
         } else {
-            let message = self.messages.join(": ");
-            let (code, hint, page) = (&self.code, &self.hint, self.page());
+            let message = plain(&self.messages.join(": "));
+            let (code, hint, page) = (plain(&self.code), plain(&self.hint), plain(&self.page()));
             warn(format!("error {code}: {message}\n  hint: {hint}\n  help: {page}, or: bursar explain {code}"));
         }
         ExitCode::from(self.exit as u8)

@@ -1,27 +1,51 @@
-//! Tables for people, and printing that does not panic when the reader is gone (`bursar journal | head`).
+//! Tables for people, and printing that does not panic when the reader is gone (`bursar journal | head`), and that a terminal cannot obey.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
-/// Prints a line to standard output. When that is closed the program ends: its work has no reader.
+/// Prints text or JSON to standard output. When that is closed the program ends: its work has no reader.
 pub fn say(text: impl std::fmt::Display) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
+    if writeln!(std::io::stdout(), "{}", escaped(&text.to_string())).is_err() {
         std::process::exit(crate::exit::Exit::Outside as i32);
     }
 }
 
-/// Prints a line to standard error. When that is closed the exit code still tells.
+/// Prints text or JSON to standard error. When that is closed the exit code still tells.
 pub fn warn(text: impl std::fmt::Display) {
-    writeln!(std::io::stderr(), "{text}").ok();
+    writeln!(std::io::stderr(), "{}", escaped(&text.to_string())).ok();
 }
 
-/// What others have written, without what would move the cursor or turn the letters round.
+/// Moves the cursor, turns the letters round, or is not to be seen. A terminal, or whoever reads it, would be told something else than what is written.
+fn deceives(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
+
+/// With JSON's escapes for all that deceives but the ends of lines and tabs. In JSON such letters stand only in strings, so it says the same as before; in
+/// other text they are seen.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if deceives(letter) && !matches!(letter, '\n' | '\t') {
+            write!(shown, "\\u{:04x}", u32::from(letter)).ok();
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+/// What others have written, on one line, and without what would move the cursor or turn the letters round.
 pub fn plain(text: &str) -> String {
-    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|letter| if letter.is_control() || turns(letter) { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if deceives(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
-/// A table with a header; columns named in `right` are aligned right, as numbers are.
+/// A table with a header; columns named in `right` are aligned right, as numbers are. Each row is one line, whoever wrote what is in it.
 pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(header.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
@@ -40,7 +64,7 @@ pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
             .collect();
         padded.join("  ").trim_end().to_owned()
     };
-    let head: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    let head: Vec<String> = header.iter().map(|cell| plain(cell)).collect();
     let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
     let mut lines = vec![line(&head), line(&rule)];
     lines.extend(rows.iter().map(|row| line(row)));
@@ -80,6 +104,30 @@ mod tests {
         assert_eq!(plain("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
         assert_eq!(plain("pays\u{202e}1 BTC"), "pays\u{fffd}1 BTC");
         assert_eq!(plain("Zürich, 東京"), "Zürich, 東京");
+        for hidden in
+            ['\u{7f}', '\u{9b}', '\u{61c}', '\u{200b}', '\u{2028}', '\u{2029}', '\u{2066}', '\u{2069}', '\u{feff}']
+        {
+            assert_eq!(plain(&format!("a{hidden}b")), "a\u{fffd}b", "{hidden:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_a_table_is_one_line_whoever_wrote_it() {
+        let rows = [vec!["pays".into(), "1\r20\u{1b}[1A\nto\u{202e}".into()]];
+        expect_test::expect![[r#"
+            a     b
+            ────  ────────────
+            pays  1�20�[1A�to�"#]]
+        .assert_eq(&table(&["a", "b"], &[], &rows));
+    }
+
+    #[test]
+    fn json_says_the_same_in_letters_that_no_terminal_obeys() {
+        let body = serde_json::json!({ "text": "a\u{1b}\u{7f}\u{9b}\u{61c}\u{200b}\u{2028}\u{202e}\u{2069}\r\n東" });
+        let shown = escaped(&body.to_string());
+        assert_eq!(shown, r#"{"text":"a\u001b\u007f\u009b\u061c\u200b\u2028\u202e\u2069\r\n東"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), body);
+        assert_eq!(escaped("two\nlines\tand\u{1b}[2J"), "two\nlines\tand\\u001b[2J");
     }
 
     #[test]

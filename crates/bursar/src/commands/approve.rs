@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use domain::Symbol;
-use domain::raw::RawAmount;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use server::operator_client::{OperatorClient, OperatorClientError};
@@ -42,11 +40,9 @@ pub struct Arguments {
     yes: bool,
 }
 
-/// What the server sends. The digest is only compared.
+/// What the server sends, but for what it calls the coin and how many decimals it says that it has. The digest is only compared.
 #[derive(Deserialize)]
 struct SentIntent {
-    asset: String,
-    decimals: u8,
     chain: String,
     group: String,
     digest: String,
@@ -74,8 +70,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let sent: SentIntent = serde_json::from_value(sent)
         .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
     let intent = read_intent(id, &sent)?;
-    let words = words(context, &sent, &intent)?;
-    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), plain(text)]).collect();
+    let words = words(pinned_coins(context)?.as_ref(), &intent)?;
+    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
     let shown_words = table(&["", ""], &[], &rows);
     if !arguments.yes {
         confirm(&shown_words)?;
@@ -117,9 +113,14 @@ fn read_intent(id: WithdrawalId, sent: &SentIntent) -> Result<Intent, Failure> {
         return Err(wrong(format!("the server asks for a signature for {}, not for {id}", intent.job)));
     }
     check_builds(&intent)?;
-    let digest = signer::digest::hex(&intent.digest());
-    if digest != sent.digest {
-        return Err(wrong(format!("what the server shows has the digest {digest}, and it asks for {}", sent.digest)));
+    let hex = signer::digest::hex;
+    // Anything else could hold what a terminal obeys.
+    let asked = signer::digest::unhex32(&sent.digest)
+        .ok_or_else(|| wrong("the server asks for a signature over what is no digest".to_owned()))?;
+    let made = intent.digest();
+    if made != asked {
+        let message = format!("what the server shows has the digest {}, and it asks for {}", hex(&made), hex(&asked));
+        return Err(wrong(message));
     }
     Ok(intent)
 }
@@ -134,40 +135,41 @@ pub(super) fn check_builds(intent: &Intent) -> CommandResult {
     Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign: one payment is one transaction"))
 }
 
-/// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file, if the configuration names one.
-fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&'static str, String)>, Failure> {
+/// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file: without one only the contract and the raw
+/// amount are shown, because whoever sends the intent could call any coin anything.
+pub(super) fn words(known: Option<&Catalog>, intent: &Intent) -> Result<Vec<(&'static str, String)>, Failure> {
     let IntentKind::Pay { payment, .. } = &intent.kind else {
-        let message = "the server asks for a signature that pays nothing";
+        let message = "what would be signed pays nothing";
         return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign"));
     };
     let coin = signer::intent::coin_text(&payment.coin);
-    let known = pinned_coins(context)?;
-    let named = known.as_ref().map(|catalog| coin_of(catalog, intent, &coin));
-    let (asset, decimals, by) = match named {
-        Some(Some((asset, decimals))) => (asset, decimals, "by the treasury file"),
-        Some(None) => {
-            let message = format!("the treasury file lists no coin {coin} on {}", intent.chain);
-            return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, or correct treasury.file"));
-        }
-        None => {
-            // Anything else could hold what a terminal obeys, and paint over the other lines.
-            let asset: Symbol = sent.asset.parse().map_err(|_| {
-                let message = "the server calls the coin what no coin is called";
-                Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, and tell whoever runs the server")
+    let amount = payment.amount;
+    let (pays, by) = match known {
+        None => (
+            format!("{amount} of the coin's smallest unit"),
+            "no treasury file is named, which would say what it is called: set treasury.file".to_owned(),
+        ),
+        Some(catalog) => {
+            let (asset, decimals) = coin_of(catalog, intent, &coin).ok_or_else(|| {
+                let message = format!("the treasury file lists no coin {coin} on {}", intent.chain);
+                Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, or correct treasury.file")
             })?;
-            (asset.to_string(), sent.decimals, "as the server says")
+            let by = format!("{amount} of its smallest unit, {decimals} decimals by the treasury file");
+            (format!("{} {asset}", amount.in_coins(decimals)), by)
         }
     };
-    let fee = known.as_ref().and_then(|catalog| coin_of(catalog, intent, "native"));
-    let fee = match fee {
+    let fee = match known.and_then(|catalog| coin_of(catalog, intent, "native")) {
         Some((coin, decimals)) => format!("{} {coin}", intent.most_fee.in_coins(decimals)),
         None => format!("{} of the chain's smallest unit", intent.most_fee),
     };
-    let amount: RawAmount = payment.amount;
+    let named = match intent.job {
+        JobId::Withdrawal(_) => "withdrawal",
+        JobId::Job(_) => "job",
+    };
     Ok(vec![
-        ("withdrawal", intent.job.to_string()),
-        ("pays", format!("{} {asset}", amount.in_coins(decimals))),
-        ("coin", format!("{coin}; {amount} of its smallest unit, {decimals} decimals {by}")),
+        (named, intent.job.to_string()),
+        ("pays", pays),
+        ("coin", format!("{coin}; {by}")),
         ("to", payment.to.to_string()),
         ("chain", format!("{} ({})", intent.chain, intent.network)),
         ("from the group", intent.group.to_string()),
@@ -182,7 +184,7 @@ fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&
 }
 
 /// The coins of the treasury file, which nobody but its owner may write.
-fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
+pub(super) fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
     let file = &context.config.treasury.file;
     if file.is_empty() {
         return Ok(None);
@@ -191,7 +193,7 @@ fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
     Ok(Some(treasury::parse(&text, file, &Catalog::default())?.catalog))
 }
 
-fn coin_of(catalog: &Catalog, intent: &Intent, coin: &str) -> Option<(String, u8)> {
+pub(super) fn coin_of(catalog: &Catalog, intent: &Intent, coin: &str) -> Option<(String, u8)> {
     let mut listings = catalog.listings.values().filter(|listing| listing.chain == intent.chain);
     let listing = listings.find(|listing| match listing.form.contract() {
         None => coin == "native",

@@ -546,7 +546,8 @@ fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
     let (issuer, audience) = (operators.issuer.as_str(), operators.audience.as_str());
     let verifier =
         Verifier::new(keys, issuer, audience, config.auth.clock_skew_s).beside(config.auth.audience.as_str());
-    Ok(Some(OperatorAccess { verifier, signer }))
+    let per_second = PerSecond::new(config.limits.requests_per_second);
+    Ok(Some(OperatorAccess { verifier, signer, per_second }))
 }
 
 /// It makes no transfers until it has a node number.

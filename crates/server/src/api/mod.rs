@@ -322,7 +322,7 @@ impl App {
         self.remembers.as_deref()
     }
 
-    /// The order of checks wants this one after all that need only the request itself.
+    /// The order of checks of transfers wants this one after all that need only the request itself. Of withdrawals it is the first.
     fn limit(&self, user: UserId) -> Result<(), ApiError> {
         self.limit_many(user, 1)
     }

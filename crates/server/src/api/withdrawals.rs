@@ -48,9 +48,10 @@ use crate::withdrawal_intake::WithdrawalOrder;
     ), security(("token" = [])))]
 pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
+    // Before it is read: what makes no sense counts too, and is not read for nothing.
+    app.limit(user)?;
     let body = read_json(request, REQUEST_BYTES, app.body_time).await?;
     let order = WithdrawalRequest::read(&body, user)?.order(user, &app)?;
-    app.limit(user)?;
     let listing = order.listing;
     let created = app.withdrawals.place(vec![order]).await?.pop().ok_or_else(ApiError::unknown)?;
     let row = row_or_error(&app, created, listing)?;
@@ -114,6 +115,8 @@ pub struct WithdrawalBatchAnswer {
     ), security(("token" = [])))]
 pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
+    // One for the batch, whatever is in it, and the others when it is known how many they are.
+    app.limit(user)?;
     let body = read_json(request, BATCH_BYTES, app.body_time).await?;
     let batch: WithdrawalBatchRequest<'_> =
         read_object(&body).map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
@@ -123,10 +126,10 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
     if !(1..=most).contains(&count) {
         return Err(ApiError::invalid(format!("a batch has 1 to {most} withdrawals")));
     }
+    app.limit_many(user, count - 1)?;
     let read =
         |text: &serde_json::value::RawValue| WithdrawalRequest::read(text.get().as_bytes(), user)?.order(user, &app);
     let orders: Vec<Result<WithdrawalOrder, ApiError>> = batch.withdrawals.iter().map(|text| read(text)).collect();
-    app.limit_many(user, count)?;
     let good: Vec<WithdrawalOrder> = orders.iter().filter_map(|order| order.as_ref().ok().cloned()).collect();
     let mut created = app.withdrawals.place(good).await?.into_iter();
     let coins = app.coins.all();

@@ -267,6 +267,27 @@ db_test! {
         refused(&office.server.send(&sent).await, 403, "OPERATOR_FORBIDDEN");
     }
 
+    /// Each refusal has a line in the log: nobody fills the disk with them, and nobody else waits for that.
+    async fn whoever_is_refused_too_often_is_not_written_down_any_more(db: TestDb) {
+        let office = Office::with(db, Choice { per_second: 5, ..Choice::default() }).await;
+        let id = office.asked(1).await;
+        let try_it = async || office.act("fay", id, "reject", json!({ "reason": "x" })).await;
+        for _ in 0..5 {
+            refused(&try_it().await, 403, "OPERATOR_FORBIDDEN");
+        }
+        for _ in 0..20 {
+            let reply = try_it().await;
+            refused(&reply, 429, "RATE_LIMIT_EXCEEDED");
+            assert_eq!(reply.header("retry-after"), Some("1"), "{reply:?}");
+        }
+        refused(&office.get("fay", "/api/v1/operator/log").await, 429, "RATE_LIMIT_EXCEEDED");
+        assert_eq!(office.log().await, ["fay reject OPERATOR_FORBIDDEN"; 5]);
+        assert_eq!(office.get("eve", PATH).await.status, 200, "it is each operator's own");
+        office.server.pass(std::time::Duration::from_secs(1));
+        refused(&try_it().await, 403, "OPERATOR_FORBIDDEN");
+        assert_eq!(office.log().await.len(), 6);
+    }
+
     async fn two_different_people_agree_over_http(db: TestDb) {
         let office = Office::open(db).await;
         let id = office.asked(1).await;
@@ -290,6 +311,28 @@ db_test! {
         let lines = office.get("fay", "/api/v1/operator/log?operator=cat").await.json();
         assert_eq!(lines["lines"].as_array().unwrap().len(), 1);
         assert!(lines["lines"][0]["request_id"].as_str().unwrap().starts_with("req-"), "{lines}");
+    }
+
+    /// Whoever could make operators could make a second administrator.
+    async fn of_two_administrators_it_is_said_that_an_approver_is_missing(db: TestDb) {
+        let office = Office::open(db).await;
+        let mut two = treasury();
+        let public = signer::digest::hex(&key("gus").public());
+        let keys = [("gus-1".to_owned(), OperatorKey { public, place: None })].into();
+        let gus = OperatorSetting { role: OperatorRole::Administrator, user: None, active: true, keys };
+        two.people.operators.insert("gus".parse().unwrap(), gus);
+        db.apply_catalog(&two, &AUTHOR, NOW).await.unwrap();
+        let id = office.asked(1).await;
+        let waits = async || office.get("fay", PATH).await.json()["withdrawals"][0]["waits_for"].clone();
+        for (name, words) in [("dan", "1 of 2 people have agreed"), ("gus", "2 of 2 people have agreed, and an approver is missing")] {
+            assert_eq!(office.approve(name, id).await.json()["state"], json!("pending"));
+            assert_eq!(waits().await, json!(words));
+        }
+        // One of them is switched off: then somebody else is missing.
+        two.people.operators.get_mut(&"gus".parse().unwrap()).unwrap().active = false;
+        db.apply_catalog(&two, &AUTHOR, NOW).await.unwrap();
+        assert_eq!(waits().await, json!("1 of 2 people have agreed"));
+        assert_eq!(office.approve("bob", id).await.json()["state"], json!("approved"));
     }
 
     /// Each of these changes nothing, and is written down.

@@ -254,7 +254,7 @@ impl Server {
             ),
             assets,
             verifier: Verifier::new(keys, "login", "bursar", 30).beside("bursar-operators"),
-            operators: Some(operators()),
+            operators: Some(operators(&choice)),
             per_second: PerSecond::new(choice.per_second),
             clock: shared,
             docs: "https://bursar.example/".into(),
@@ -511,11 +511,11 @@ impl Remembers for Signed {
 }
 
 /// The worst case: operators' tokens are checked with the customers' key.
-fn operators() -> OperatorAccess {
+fn operators(choice: &Choice) -> OperatorAccess {
     let mut keys = Keys::default();
     keys.add_hs256(None, SECRET.to_vec()).unwrap();
     let verifier = Verifier::new(keys, "login", "bursar-operators", 30).beside("bursar");
-    OperatorAccess { verifier, signer: "signer-1".parse().unwrap() }
+    OperatorAccess { verifier, signer: "signer-1".parse().unwrap(), per_second: PerSecond::new(choice.per_second) }
 }
 
 fn open_engine(folder: &std::path::Path, clock: Arc<dyn Clock>) -> Engine {

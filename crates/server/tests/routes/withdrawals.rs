@@ -416,6 +416,29 @@ db_test! {
         assert!(server.db.audit(|_| ()).await.unwrap().clean());
     }
 
+    /// What is asked for early and settled late comes last: whoever has read the newest ones misses nothing.
+    async fn what_came_last_from_another_customer_is_listed_first(db: TestDb) {
+        let server = start(db).await;
+        let mut ids = Vec::new();
+        for name in ["one", "two", "three"] {
+            ids.push(id_of(&taken(&server, 1, ask(name, json!({}))).await));
+        }
+        let signed = SignedRounds::of(ids.iter().map(|id| (*id, Some(0))));
+        for (second, at) in [(1, 2), (2, 0), (3, 1)] {
+            let inside = [SettleInside { withdrawal: ids[at], payee: UserId::new(2).unwrap() }];
+            let settled = server.db.settle_inside(&inside, &signed, NOW.plus_micros(second * 1_000_000)).await.unwrap();
+            assert_eq!(settled.len(), 1);
+        }
+        let (mut received, mut path) = (Vec::new(), "/api/v1/deposits/inside?limit=1".to_owned());
+        loop {
+            let page = server.get(2, &path).await.json();
+            received.extend(page["received"].as_array().unwrap().iter().map(|one| one["withdrawal_id"].clone()));
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            path = format!("/api/v1/deposits/inside?limit=1&cursor={cursor}");
+        }
+        assert_eq!(received, [1, 0, 2].map(|at: usize| json!(ids[at].to_string())));
+    }
+
     async fn a_batch_has_an_outcome_for_each(db: TestDb) {
         let server = start(db).await;
         let items = [
@@ -480,7 +503,7 @@ db_test! {
     }
 
     async fn what_is_asked_too_often_is_not_looked_at(db: TestDb) {
-        let server = with(db, Choice { per_second: 3, ..Choice::default() }).await;
+        let server = with(db, Choice { per_second: 5, ..Choice::default() }).await;
         taken(&server, 1, ask("a", json!({}))).await;
         // A batch counts as many as it has, and one that could never be let through is no batch.
         let batch = |count: usize| {
@@ -488,9 +511,9 @@ db_test! {
             format!("{{\"withdrawals\":[{}]}}", items.join(","))
         };
         let asked = |path: &str, body: String| Ask::post(path, body).token(&server.token(1));
-        let reply = server.refuses("three more", &asked(BATCHES, batch(3)), 429, "RATE_LIMIT_EXCEEDED").await;
+        let reply = server.refuses("five more", &asked(BATCHES, batch(5)), 429, "RATE_LIMIT_EXCEEDED").await;
         assert!(reply.header("retry-after").is_some(), "{reply:?}");
-        server.refuses("four at once", &asked(BATCHES, batch(4)), 400, "INVALID_REQUEST").await;
+        server.refuses("six at once", &asked(BATCHES, batch(6)), 400, "INVALID_REQUEST").await;
         assert_eq!(server.get(1, PATH).await.status, 200);
         assert_eq!(server.get(1, LIMITS).await.status, 200);
         let book = json!({ "chain": "bsc", "address": FAR }).to_string();
@@ -499,6 +522,26 @@ db_test! {
         assert_eq!(server.get(2, PATH).await.status, 200, "it is each user's own");
         server.pass(Duration::from_secs(1));
         taken(&server, 1, ask("c", json!({}))).await;
+    }
+
+    /// A request that makes no sense costs as much to read as a good one.
+    async fn what_makes_no_sense_counts_as_well(db: TestDb) {
+        let server = with(db, Choice { per_second: 4, ..Choice::default() }).await;
+        let asked = |path: &str, body: String| Ask::post(path, body).token(&server.token(1));
+        let wrong = ask("a", json!({ "amount": "much" }));
+        server.refuses("no request", &asked(PATH, "{".to_owned()), 400, "INVALID_REQUEST").await;
+        server.refuses("no amount", &asked(PATH, wrong.clone()), 400, "INVALID_AMOUNT").await;
+        server.refuses("no batch", &asked(BATCHES, "[]".to_owned()), 400, "INVALID_REQUEST").await;
+        server.refuses("an empty batch", &asked(BATCHES, "{\"withdrawals\":[]}".to_owned()), 400, "INVALID_REQUEST").await;
+        for body in [wrong, "{".to_owned(), ask("b", json!({}))] {
+            let reply = server.refuses("one more", &asked(PATH, body), 429, "RATE_LIMIT_EXCEEDED").await;
+            assert!(reply.header("retry-after").is_some(), "{reply:?}");
+        }
+        server.refuses("one more batch", &asked(BATCHES, "[]".to_owned()), 429, "RATE_LIMIT_EXCEEDED").await;
+        assert_eq!(usdt(&server, 1).await, (FUNDS, 0));
+        taken(&server, 2, ask("a", json!({}))).await;
+        server.pass(Duration::from_secs(1));
+        taken(&server, 1, ask("b", json!({}))).await;
     }
 
     async fn nothing_is_called_off_without_the_signers_word(db: TestDb) {

@@ -1,14 +1,15 @@
-//! Connections: on a unix socket that only its owner may use, or by TLS 1.3 on TCP. Plain TCP is not spoken. Their number is bounded, each has
-//! limited time to send its request, and when the service stops those that are open may finish what they began.
+//! Connections: on a unix socket that only its owner may use, or by TLS 1.3 on TCP. Plain TCP is not spoken. Their number is bounded, in all and by TCP
+//! for each address; each has limited time to send its request, and when the service stops those that are open may finish what they began.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -35,6 +36,8 @@ use super::Service;
 const HEADER_BYTES: usize = 16 << 10;
 /// A client that takes nothing of its answer for so long is gone.
 const UNREAD_MS: u32 = 30_000;
+/// Nobody has shown a certificate or a key yet who is not through the handshake of TLS: whoever is silent gives the place back soon.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How many may wait to be accepted.
 const BACKLOG: i32 = 1_024;
 
@@ -159,7 +162,10 @@ impl Listener {
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
-            Self::Tls { listener, tls } => Ok(Accepted::Tls(listener.accept().await?.0, tls.clone())),
+            Self::Tls { listener, tls } => {
+                let (stream, peer) = listener.accept().await?;
+                Ok(Accepted::Tls(stream, peer.ip(), tls.clone()))
+            }
         }
     }
 }
@@ -176,7 +182,61 @@ impl Drop for Listener {
 
 enum Accepted {
     Unix(UnixStream),
-    Tls(TcpStream, ServerTls),
+    Tls(TcpStream, IpAddr, ServerTls),
+}
+
+/// The connections of each address, so that one cannot take all.
+struct Addresses {
+    most: usize,
+    open: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+/// One connection's place among those of its address, given back when it is dropped.
+struct Place {
+    of: Arc<Addresses>,
+    address: IpAddr,
+}
+
+impl Addresses {
+    /// Three quarters of all are room for one machine with all of its workers, and leave some for another.
+    fn new(connections: usize) -> Arc<Self> {
+        Arc::new(Self { most: connections - connections / 4, open: Mutex::default() })
+    }
+
+    /// `None`: the address has too many.
+    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = household(address);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Place { of: Arc::clone(self), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.of.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Whoever has one address of IPv6 has the 2^64 that begin like it.
+fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+    }
 }
 
 impl Service {
@@ -184,6 +244,7 @@ impl Service {
     pub async fn serve(&self, listener: Listener, stop: impl Future<Output = ()>) {
         let limits = self.0.limits;
         let room = Arc::new(Semaphore::new(limits.connections));
+        let addresses = Addresses::new(limits.connections);
         let graceful = GracefulShutdown::new();
         tokio::pin!(stop);
         loop {
@@ -205,20 +266,30 @@ impl Service {
                     continue;
                 }
             };
+            let place = match &accepted {
+                Accepted::Unix(_) => None,
+                Accepted::Tls(_, peer, _) => {
+                    let Some(place) = addresses.enter(*peer) else {
+                        tracing::debug!(%peer, "an address has too many connections: one more is closed");
+                        continue;
+                    };
+                    Some(place)
+                }
+            };
             let (service, watcher) = (self.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let counts = Arc::clone(&service.0.counts);
                 counts.connections.fetch_add(1, Ordering::Relaxed);
                 match accepted {
                     Accepted::Unix(stream) => watcher.watch(service.connection(stream)).await.unwrap_or_else(ended),
-                    Accepted::Tls(stream, tls) => {
-                        if let Some(stream) = handshake(stream, &tls, limits.header_time).await {
+                    Accepted::Tls(stream, _, tls) => {
+                        if let Some(stream) = handshake(stream, &tls, limits.header_time.min(HANDSHAKE_TIME)).await {
                             watcher.watch(service.connection(stream)).await.unwrap_or_else(ended);
                         }
                     }
                 }
                 counts.connections.fetch_sub(1, Ordering::Relaxed);
-                drop(permit);
+                drop((permit, place));
             });
         }
         drop(listener);

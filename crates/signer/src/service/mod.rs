@@ -49,7 +49,7 @@ use metrics::Counts;
 /// How much the service takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; more wait to be accepted.
+    /// Connections at a time; more wait to be accepted. By TLS one address has three quarters of them at most, and further ones are closed at once.
     pub connections: usize,
     /// How long a client may take to send its headers, and how long between two requests.
     pub header_time: Duration,

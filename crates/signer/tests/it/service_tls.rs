@@ -61,9 +61,13 @@ struct Secure {
 
 impl Secure {
     async fn new(tls: ServerTls) -> Self {
+        Self::with(tls, Limits::default()).await
+    }
+
+    async fn with(tls: ServerTls, limits: Limits) -> Self {
         let (authorizer, _) = signer();
         let time = Arc::new(TestTime::default());
-        let service = Service::start(authorizer, Arc::new(keyring()), api_keys(), time, Limits::default()).unwrap();
+        let service = Service::start(authorizer, Arc::new(keyring()), api_keys(), time, limits).unwrap();
         let listener = Listener::tls("127.0.0.1:0".parse().unwrap(), tls).await.unwrap();
         let url = listener.shown();
         let serving = service.clone();
@@ -113,6 +117,30 @@ async fn where_clients_need_a_certificate_a_key_alone_opens_nothing() {
     assert_eq!(secure.service.head().entries, 1, "nothing was decided");
     let client = authority.issue("subjectAltName=DNS:client");
     assert_eq!(secure.ask(&authority.certificate, Some((&client.certificate, &client.key))).await, Ok(1));
+}
+
+/// Whoever has no key and says nothing keeps nobody else from the signer, and gives the place back soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_silent_does_not_keep_another_out() {
+    use tokio::io::AsyncReadExt;
+    let authority = Pair::make(&[]);
+    let own = authority.issue(ADDRESS);
+    let limits = Limits { connections: 4, header_time: std::time::Duration::from_secs(60), ..Limits::default() };
+    let secure = Secure::with(ServerTls::new(&own.certificate, &own.key, None).unwrap(), limits).await;
+    let place = secure.url.trim_start_matches("https://").parse().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        // Loopback has more addresses than one.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        silent.push(socket.connect(place).await.unwrap());
+    }
+    assert_eq!(secure.ask(&authority.certificate, None).await, Ok(1));
+    // A handshake that does not come is not waited for as long as a request.
+    for mut stream in silent {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), stream.read(&mut [0])).await;
+        assert!(!matches!(ended.expect("its time is over"), Ok(read) if read > 0), "nothing is said to it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

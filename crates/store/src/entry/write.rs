@@ -115,11 +115,11 @@ static INSERT_ENTRIES: RowsSql = RowsSql::new(
     ],
 );
 
+/// What the ledger has not booked it never will: by a trigger, so that who only looks at balances has no right to `posting`.
 static KILL_ENTRIES: RowsSql = RowsSql::new(
     "KILL_ENTRIES",
-    "UPDATE chain_entries SET alive = FALSE, posting = r.posting FROM {rows}
-     WHERE chain_entries.id = r.id AND chain_entries.alive",
-    &[("id", Int), ("posting", Int)],
+    "UPDATE chain_entries SET alive = FALSE FROM {rows} WHERE chain_entries.id = r.id AND chain_entries.alive",
+    &[("id", Int)],
 );
 
 static READ_BALANCES: RowsSql = RowsSql::new(
@@ -429,15 +429,7 @@ pub(crate) async fn take_back(
     if entries.is_empty() {
         return Ok(());
     }
-    let ended = |row: &EntryRow| match row.booked {
-        Booked::NotYet | Booked::Never => Booked::Never,
-        Booked::Done => Booked::Done,
-        Booked::Beyond => Booked::Beyond,
-    };
-    let columns = vec![
-        Column::Ints(entries.iter().map(|row| row.id).collect()),
-        Column::Ints(entries.iter().map(|row| ended(row).number()).collect()),
-    ];
+    let columns = vec![Column::Ints(entries.iter().map(|row| row.id).collect())];
     expect_rows(execute_rows(tx, &KILL_ENTRIES, columns).await?, entries.len(), "entries that end")?;
     let opposites: Vec<NewRow<'_>> = entries.iter().map(|row| NewRow::opposite(row, -row.found.amount)).collect();
     insert_rows(tx, chain, &opposites, why, at).await?;

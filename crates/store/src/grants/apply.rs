@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 
 use super::look::{RoleDifference, compare_all};
-use super::matrix::{DatabaseRole, TABLES, VIEWS, rights_of};
+use super::matrix::{DatabaseRole, TABLES, VIEWS, added_columns, rights_of};
 use crate::db::{Db, Engine, Tx, TxInner};
 use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
@@ -101,8 +101,10 @@ fn for_role(role: DatabaseRole, name: &str) -> Vec<String> {
     // In the order of the schema, so that the text is the same every time and reads like it.
     for table in TABLES.iter().chain(VIEWS) {
         let Some(rights) = rights.get(table) else { continue };
+        let insert = added_columns(table)
+            .map_or_else(|| "INSERT".to_owned(), |columns| format!("INSERT ({})", columns.join(", ")));
         let mut words: Vec<String> = Vec::new();
-        for (given, word) in [(rights.read, "SELECT"), (rights.add, "INSERT"), (rights.remove, "DELETE")] {
+        for (given, word) in [(rights.read, "SELECT"), (rights.add, insert.as_str()), (rights.remove, "DELETE")] {
             if given {
                 words.push(word.to_owned());
             }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::matrix::{DatabaseRole, FUNCTIONS_SCHEMA, TableRights, rights_of};
+use super::matrix::{DatabaseRole, FUNCTIONS_SCHEMA, TableRights, added_columns, rights_of};
 use crate::db::{Db, Engine, Tx};
 use crate::error::StoreError;
 
@@ -226,7 +226,7 @@ fn differences(wanted: &BTreeMap<&'static str, TableRights>, held: &Held) -> Vec
         let rights = wanted.get(table.as_str()).unwrap_or(&none);
         let allowed = match word.as_str() {
             "select" => rights.read,
-            "insert" => rights.add,
+            "insert" => rights.add && added_columns(table).is_none(),
             "delete" => rights.remove,
             // A whole table is never to be changed: columns are named.
             _ => false,
@@ -242,7 +242,7 @@ fn differences(wanted: &BTreeMap<&'static str, TableRights>, held: &Held) -> Vec
             .map(String::as_str)
             .filter(|column| match word.as_str() {
                 "select" => !rights.read,
-                "insert" => !rights.add,
+                "insert" => !rights.add || added_columns(table).is_some_and(|added| !added.contains(column)),
                 "update" => !rights.change.contains(*column),
                 _ => true,
             })
@@ -252,10 +252,18 @@ fn differences(wanted: &BTreeMap<&'static str, TableRights>, held: &Held) -> Vec
         }
     }
     for (table, rights) in wanted {
-        for (needed, word) in [(rights.read, "select"), (rights.add, "insert"), (rights.remove, "delete")] {
+        let added = added_columns(table).filter(|_| rights.add);
+        let add = rights.add && added.is_none();
+        for (needed, word) in [(rights.read, "select"), (add, "insert"), (rights.remove, "delete")] {
             if needed && !held.has(table, word) {
                 found.push(RightsDifference::Missing(format!("{} {table}", verb(word))));
             }
+        }
+        let may_add = held.columns.get(&((*table).to_owned(), "insert".to_owned()));
+        let unadded = |column: &&&str| !held.has(table, "insert") && !may_add.is_some_and(|may| may.contains(**column));
+        let unadded: Vec<&str> = added.unwrap_or_default().iter().filter(unadded).copied().collect();
+        if !unadded.is_empty() {
+            found.push(RightsDifference::Missing(format!("{} {table} ({})", verb("insert"), unadded.join(", "))));
         }
         let has = held.columns.get(&((*table).to_owned(), "update".to_owned()));
         let whole = held.has(table, "update");

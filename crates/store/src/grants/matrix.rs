@@ -82,7 +82,7 @@ impl DatabaseRole {
         match self {
             Self::Api => &[COMMON, NUMBERS, SIGNER, POSTING, OPENING, USER_WALLETS, API],
             Self::Deposits => &[COMMON, POSTING, OPENING, ENTRIES, DEPOSITS],
-            Self::BalanceSync => &[COMMON, ENTRIES, BALANCE_SYNC],
+            Self::BalanceSync => &[COMMON, BALANCE_SYNC],
             Self::Rules => &[COMMON, NUMBERS, JOBS, RULES],
             Self::Outbound => &[COMMON, NUMBERS, SIGNER, LANES, OUTBOUND, COINS],
             Self::Confirm => &[COMMON, NUMBERS, SIGNER, LANES, CONFIRM],
@@ -134,6 +134,19 @@ pub struct TableRights {
     /// Which columns. Never a whole table: a column that comes later is nobody's until it stands here.
     pub change: BTreeSet<&'static str>,
     pub remove: bool,
+}
+
+/// Tables of which whoever adds a row names these columns and no other. The rest is the row's number, which the database gives: whoever could choose it
+/// would choose the place of the row in a history that is read by its numbers.
+const ADDED_COLUMNS: [(&str, &[&str]); 3] = [
+    ("operator_log", &["operator", "door", "action", "subject", "reason", "request_id", "outcome", "at"]),
+    ("withdrawal_assignments", &["withdrawal_id", "operator_id", "actor", "reason", "at"]),
+    ("withdrawal_addresses", &["user_id", "chain_id", "address", "label", "added_at", "removed_at"]),
+];
+
+/// `None`: whoever adds a row may name all of its columns.
+pub fn added_columns(table: &str) -> Option<&'static [&'static str]> {
+    ADDED_COLUMNS.iter().find(|(name, _)| *name == table).map(|(_, columns)| *columns)
 }
 
 enum Line {
@@ -545,8 +558,17 @@ const DEPOSITS: &[Line] = &[
     Read(&["wallets", "blocks", "addresses", "transactions", "utxos", "transaction_events"]),
 ];
 
-/// It looks at balances, and writes down what no block explains. It credits nothing: an entry waits for the deposit worker.
-const BALANCE_SYNC: &[Line] = &[Change("chain_cursors", &["looked_after", "updated_at"])];
+/// It looks at balances, and writes down what no block explains; an earlier look that has come true ends. A deposit it can only doubt (`reason`), or no
+/// longer doubt: it makes none, and says neither whose one is nor how far it is. So what it writes credits no customer: an entry waits for the deposit
+/// worker, which books a payment to a customer only with a deposit. What the ledger has made of an entry (`posting`) follows from `alive` by a trigger.
+const BALANCE_SYNC: &[Line] = &[
+    Read(&["address_texts", "chain_cursors", "chain_blocks", "chain_entries", "wallet_balances", "deposits"]),
+    Add(&["chain_entries", "wallet_balances", "chain_findings"]),
+    Change("chain_entries", &["alive"]),
+    Change("wallet_balances", &["on_chain_balance_raw", "changed_height", "checked_height", "updated_at"]),
+    Change("deposits", &["reason"]),
+    Change("chain_cursors", &["looked_after", "updated_at"]),
+];
 
 /// It asks for gas and sweeps, and keeps why an address waits.
 const RULES: &[Line] = &[

@@ -41,6 +41,8 @@ pub struct WithdrawalApproval {
     pub at: Timestamp,
     /// It was made since the withdrawal waits, or for the last time that it did, and neither key nor person was switched off since.
     pub counts: bool,
+    /// What the person is now. `None`: no operator, or switched off.
+    pub role: Option<OperatorRole>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +92,8 @@ statements! {
             a.version = CASE WHEN w.status IN ('pending', 'manual_review') THEN w.version
                     ELSE (SELECT MAX(b.version) FROM withdrawal_approvals b WHERE b.withdrawal_id = a.withdrawal_id) END
                 AND NOT EXISTS (SELECT 1 FROM operator_keys k JOIN operators o ON o.id = k.operator_id
-                    WHERE k.name = a.key_name AND NOT (k.is_active AND o.is_active))
+                    WHERE k.name = a.key_name AND NOT (k.is_active AND o.is_active)),
+            (SELECT o.role FROM operators o WHERE o.name = a.person AND o.is_active)
         FROM withdrawal_approvals a JOIN withdrawal_requests w ON w.id = a.withdrawal_id WHERE a.withdrawal_id {in $1}
         ORDER BY a.withdrawal_id, a.at, a.person, a.key_name";
     /// With the job, in the commit that makes it: what approved the withdrawal. One bad signature would spoil those beside it, so what is known to be
@@ -117,13 +120,16 @@ impl Db {
 
     /// What people have signed for these, by withdrawal and in the order of time.
     pub async fn withdrawal_approvals(&self, ids: &[WithdrawalId]) -> Result<Vec<WithdrawalApproval>, StoreError> {
-        type Row = (i64, Vec<u8>, String, String, i64, bool);
+        type Row = (i64, Vec<u8>, String, String, i64, bool, Option<String>);
         let tx = &mut self.read().await?;
         let rows = fetch_all!(tx, READ_WITHDRAWAL_APPROVALS => Row, numbers(ids.iter().copied()))?;
-        let one = |(id, digest, person, key, at, counts): Row| {
+        let one = |(id, digest, person, key, at, counts, role): Row| {
             let digest = digest.try_into().map_err(|_| super::types::malformed("digest"))?;
             let withdrawal = super::types::withdrawal_id(id)?;
-            Ok(WithdrawalApproval { withdrawal, digest, person, key, at: Timestamp::from_micros(at), counts })
+            let parsed =
+                |role: String| OperatorRole::parse(&role).ok_or_else(|| super::types::malformed("role of an operator"));
+            let role = role.map(parsed).transpose()?;
+            Ok(WithdrawalApproval { withdrawal, digest, person, key, at: Timestamp::from_micros(at), counts, role })
         };
         rows.into_iter().map(one).collect()
     }

@@ -92,9 +92,12 @@ statements! {
     /// Newest first. The empty text stands for every status.
     LIST_WITHDRAWALS(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
         WHERE user_id = $1 AND id < $2 AND ($3 = '' OR status = $3) ORDER BY id DESC LIMIT $4";
-    /// What was settled inside for its payee, newest first.
+    /// What was settled inside for its payee, what came last first. A row that is completed changes no more while it is, so the time of its last change is
+    /// when it came; its number is that of when it was asked for.
     LIST_RECEIVED(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
-        WHERE payee_id = $1 AND status = 'completed' AND id < $2 ORDER BY id DESC LIMIT $3";
+        WHERE payee_id = $1 AND status = 'completed'
+            AND (updated_at, id) < (COALESCE((SELECT c.updated_at FROM withdrawal_requests c WHERE c.id = $2 AND c.payee_id = $1), 9223372036854775807), $2)
+        ORDER BY updated_at DESC, id DESC LIMIT $3";
     READ_WITHDRAWAL_EVENTS = "SELECT version, status, actor, reason, at FROM withdrawal_events WHERE withdrawal_id = $1 ORDER BY version";
     READ_APPROVED(COLUMNS) = "SELECT {columns} FROM withdrawal_requests WHERE status = 'approved' AND chain_id = $1 AND id > $2
         ORDER BY id LIMIT $3";
@@ -153,7 +156,7 @@ impl Db {
         withdrawal_rows(rows)
     }
 
-    /// Other customers' that were settled inside in this user's favour, newest first, before a number.
+    /// Other customers' that were settled inside in this user's favour, what came last first, before one of them.
     pub async fn received_inside(
         &self,
         payee: UserId,

@@ -509,6 +509,21 @@ db_test! {
             let refused = db.by_hand(&format!("{hidden}{by_hand}")).await.unwrap_err();
             assert!(format!("{refused:?}").contains("trg_withdrawal_checked"), "{hidden}: {refused:?}");
         }
+        // A check that comes after the approval would keep nobody from anything, and one that brings its answer was asked of nobody.
+        assert_eq!(taken(db, &desk.ask(4, 99)).await.state, WithdrawalState::Approved);
+        wants(db, &desk, 1).await;
+        assert_eq!(taken(db, &desk.ask(5, 99)).await.state, WithdrawalState::Pending);
+        let check = |number: i64, state: &str, answer: &str| {
+            format!(
+                "INSERT INTO withdrawal_checks (withdrawal_id, state, tries, due_at, reason, digest, answered_at, created_at, updated_at)
+                 VALUES ({number}, '{state}', 0, 0, {answer}, 0, 0)"
+            )
+        };
+        for late in [check(4, "waiting", "NULL, NULL, NULL"), check(5, "allowed", "'fine', 'd', 0"), check(5, "review", "'fine', 'd', 0")] {
+            let refused = db.by_hand(&late).await.unwrap_err();
+            assert!(format!("{refused:?}").contains("trg_withdrawal_check_first"), "{late}: {refused:?}");
+        }
+        desk.set(db, &policy()).await;
         let kept = answer(db, 2, CheckVerdict::Allow).await;
         assert_eq!((kept.allowed, kept.late), (1, 0));
         assert_eq!(state(db, 2).await, WithdrawalState::Approved);

@@ -94,6 +94,24 @@ db_test! {
         }
     }
 
+    /// Whoever makes slots could else have a job paid by another wallet than the one that it was given.
+    async fn a_jobs_slot_is_one_of_its_own_lane(db: TestDb) {
+        let chain = treasury(db).await;
+        db.add_jobs(chain.id, &[job(&chain, 1), job(&chain, 2)], NOW).await.unwrap();
+        for (slot, address) in [(7, "0xhot0"), (8, "0xhot1")] {
+            let lane = format!("(SELECT id FROM outbound_lanes WHERE address = '{address}')");
+            db.by_hand(&format!("{SLOT} ({slot}, {lane}, 5, 1, 'open', '', 0, 0)")).await.unwrap();
+        }
+        let link = |slot: i64, job: i64| format!("INSERT INTO outbound_slot_jobs (slot_id, job_id, round) VALUES ({slot}, {job}, 0)");
+        for other in [link(7, 2), link(8, 1)] {
+            let refused = db.by_hand(&other).await.unwrap_err();
+            assert!(format!("{refused:?}").contains("trg_outbound_slot_job_lane"), "{other}: {refused:?}");
+        }
+        for own in [link(7, 1), link(8, 2)] {
+            db.by_hand(&own).await.unwrap();
+        }
+    }
+
     async fn wallets_take_turns_and_a_reference_is_one_job(db: TestDb) {
         let chain = treasury(db).await;
         let jobs: Vec<NewJob> = (1..=4).map(|number| job(&chain, number)).collect();

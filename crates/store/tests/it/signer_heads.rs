@@ -25,6 +25,16 @@ db_test! {
         assert_eq!(db.keep_signer_head("two", &head(u64::MAX, "f"), NOW).await.unwrap_err().code(), "BOOKS_BROKEN");
     }
 
+    /// Nor by hand: a row that is put back would let a log pass that was put back.
+    async fn a_head_only_grows_whoever_writes_it(db: TestDb) {
+        db.keep_signer_head("one", &head(8, "e"), NOW).await.unwrap();
+        for change in ["entries = 7", "entries = 0", "hash = 'other'", "proof = NULL", "updated_at = 0", "name = 'two', entries = 9"] {
+            assert!(db.by_hand(&format!("UPDATE signer_heads SET {change}")).await.is_err(), "{change}");
+        }
+        assert_eq!(db.signer_head("one").await.unwrap(), Some(head(8, "e")));
+        assert_eq!(db.keep_signer_head("one", &head(9, "f"), NOW).await.unwrap(), head(9, "f"));
+    }
+
     async fn many_servers_at_once_keep_the_newest(db: TestDb) {
         let keep = |entries: u64| {
             let db = db.db.clone();

@@ -168,9 +168,10 @@ db_test! {
             let expected = (job.kind != "withdrawal").then(|| row.3.unwrap_or(0) + 3);
             *row = (row.0 + 1, row.1 + i128::from(job.id), row.2 + 21_000, expected);
         }
-        // The first two payouts of bsc share the transaction of the first; the other has filled a nonce.
+        // Two payouts of one wallet of bsc share the transaction of the first; the other has filled a nonce.
         let payouts: Vec<_> = mined.iter().filter(|job| job.chain == "bsc" && job.kind == "withdrawal").collect();
-        let (one, other) = (payouts[0].id, payouts[1].id);
+        let pair = payouts.windows(2).find(|pair| pair[0].from == pair[1].from).unwrap();
+        let (one, other) = (pair[0].id, pair[1].id);
         db.by_hand(&format!("INSERT INTO outbound_slot_jobs VALUES ({one}, {other}, 1)")).await.unwrap();
         let gone = match db.engine() {
             Engine::Postgres => "ALTER TABLE outbound_slot_jobs DISABLE TRIGGER USER",

@@ -1,20 +1,22 @@
-//! `bursar job approve`: what a job is to do, in words; then a signature over exactly that.
+//! `bursar job approve`: what a job is to do, in words that are made from what is signed; then a signature over exactly that.
 
 use std::path::Path;
 
 use custody::outbound::approve::intent_of;
 use domain::Clock;
-use serde_json::json;
+use serde_json::Value;
+use signer::Intent;
 use signer::names::{KeyName, SignerName};
 use store::Db;
-use store::outbound::{ApprovalSignature, JobApproval, JobId};
+use store::catalog::Catalog;
+use store::outbound::{ApprovalSignature, JobApproval, JobId, ShownJob};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
 
 use super::{asked, not_found};
 use crate::commands::Context;
-use crate::commands::approve::{check_builds, signing_key};
+use crate::commands::approve::{check_builds, coin_of, pinned_coins, signing_key, words};
 use crate::pins;
 use crate::roles::row_of;
 
@@ -32,46 +34,43 @@ pub async fn run(
         Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
     })?;
     let key = signing_key(key)?;
+    let coins = pinned_coins(context)?.ok_or_else(|| {
+        let hint = "name the treasury file that bursar apply was given: treasury.file in the configuration";
+        Failure::bad_input("CONFIG_INVALID", "without a treasury file nobody here knows what is paid", hint)
+    })?;
     let (shown, ..) = db.job(id).await?.ok_or_else(|| not_found(id))?;
     let chain = row_of(db, &shown.chain.parse().map_err(|_| not_found(id))?).await?;
     let pinned = pins::pinned(&context.config, db).await?;
     pins::check(&context.config, db, &pinned).await?;
     let lane = db.lanes(Some(&shown.chain), Some(&shown.from), 0, 1).await?.pop().ok_or_else(|| not_found(id))?.lane;
-    let native = chain.native().map(|one| (one.symbol.to_string(), one.form.decimals()));
     let intent = intent_of(chain, pinned, &signer, &lane, &shown.job)
         .map_err(|error| Failure::outside("CONFIG_INVALID", &error, "bursar chain check shows what there is"))?
         .map_err(|why| {
             Failure::bad_input("JOB_NOT_NOW", format!("{id} cannot be paid: {why}"), "bursar job show says more")
         })?;
     check_builds(&intent)?;
+    let mut rows = words(Some(&coins), &intent)?;
+    check_listing(&coins, &intent, &shown)?;
     let wanted = signer::digest::hex(&intent.digest());
-    let (fee_coin, decimals) = native.unwrap_or_default();
-    let job = &shown.job;
-    let amount = format!("{} {}", job.amount.in_coins(shown.decimals), shown.asset);
-    let fee = format!("{} {fee_coin}", job.most_fee.in_coins(decimals));
-    let body = json!({
-        "job_id": id.to_string(), "kind": job.kind.as_str(), "reference": job.reference, "signer": signer.to_string(),
-        "chain": shown.chain, "pays": amount, "to": job.to, "from": shown.from, "group": intent.group.to_string(),
-        "costs_at_most": fee, "until": job.expires.to_string(), "transactions": intent.builds.to_string(), "asked_for_by": intent.requester.to_string(),
-        "slot": intent.round, "digest": wanted, "signed": digest.is_some(),
-    });
     let Some(digest) = digest else {
-        context.print(&body, || {
-            let fields = [
-                "pays",
-                "to",
-                "from",
-                "group",
-                "chain",
-                "costs_at_most",
-                "until",
-                "transactions",
-                "asked_for_by",
-                "reference",
-                "digest",
-            ];
-            let row = |name: &&str| vec![name.replace('_', " "), body[*name].as_str().unwrap_or_default().to_owned()];
-            let rows: Vec<Vec<String>> = fields.iter().map(row).collect();
+        let mut body: serde_json::Map<String, Value> =
+            rows.iter().map(|(name, text)| (name.replace(' ', "_"), text.as_str().into())).collect();
+        body.extend([
+            ("job_id".to_owned(), id.to_string().into()),
+            ("kind".to_owned(), shown.job.kind.as_str().into()),
+            ("reference".to_owned(), shown.job.reference.as_str().into()),
+            ("from".to_owned(), shown.from.as_str().into()),
+            ("signed".to_owned(), false.into()),
+        ]);
+        // The rest is not signed.
+        rows.extend([
+            ("from, says the database", shown.from.clone()),
+            ("kind, says the database", shown.job.kind.as_str().to_owned()),
+            ("reference, says the database", shown.job.reference.clone()),
+        ]);
+        context.print(&Value::Object(body), || {
+            let rows: Vec<Vec<String>> =
+                rows.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
             let words = table(&["", ""], &[], &rows);
             format!("{words}\n\nnothing is signed yet. If this is what you want, type the same with --digest {wanted}")
         });
@@ -89,4 +88,19 @@ pub async fn run(
     };
     let reply = db.approve_job(&approval, SystemClock.now()).await?;
     asked(context, id, "is approved; the signer is asked again now", reply)
+}
+
+/// What the database calls the coin and how many decimals it says that it has is not signed, and people have typed amounts by it.
+fn check_listing(coins: &Catalog, intent: &Intent, shown: &ShownJob) -> CommandResult {
+    let coin = intent.payment().map(|payment| signer::intent::coin_text(&payment.coin));
+    let listed = coin.and_then(|coin| coin_of(coins, intent, &coin));
+    if listed.as_ref().is_some_and(|(asset, decimals)| *asset == shown.asset && *decimals == shown.decimals) {
+        return Ok(());
+    }
+    let (asset, decimals) = listed.unwrap_or_default();
+    let message = format!(
+        "the database calls the coin {} with {} decimals, and the treasury file {asset} with {decimals}",
+        shown.asset, shown.decimals
+    );
+    Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, and look who has changed the database"))
 }

@@ -205,17 +205,19 @@ fn policy(mood: Mood, least: u64) -> Result<WithdrawalPolicy, Failure> {
 
 /// Each coin has its own policy, and all of them are told the same. Each as often as it takes: the database may be away.
 async fn set_policies(db: &Db, nets: &[Arc<Net>], mood: Mood) -> CommandResult {
-    for (net, payable) in nets.iter().flat_map(|net| net.coins.iter().map(move |payable| (net, payable))) {
-        let policy = policy(mood, least_of(net, payable)?)?;
-        let mut tries = 0;
-        loop {
-            match db.set_withdrawal_policy(payable.listing, &policy, &AUTHOR, SystemClock.now()).await {
-                Ok(PolicySet::New(_) | PolicySet::Same(_)) => break,
-                Ok(refused) => return Err(wrong(format!("a policy is not taken: {refused:?}"))),
-                Err(error) if tries >= MOST_TRIES => return Err(error.into()),
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+    for net in nets {
+        for payable in &net.coins {
+            let policy = policy(mood, least_of(net, payable)?)?;
+            let mut tries = 0;
+            loop {
+                match db.set_withdrawal_policy(payable.listing, &policy, &AUTHOR, SystemClock.now()).await {
+                    Ok(PolicySet::New(_) | PolicySet::Same(_)) => break,
+                    Ok(refused) => return Err(wrong(format!("a policy is not taken: {refused:?}"))),
+                    Err(error) if tries >= MOST_TRIES => return Err(error.into()),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+                tries += 1;
             }
-            tries += 1;
         }
     }
     Ok(())

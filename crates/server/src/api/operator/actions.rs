@@ -64,6 +64,7 @@ pub struct OperatorAnswer {
         (status = 409, description = "WITHDRAWAL_NOT_NOW: it is being paid, or has ended", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn reject(
@@ -90,6 +91,7 @@ pub async fn reject(
         (status = 409, description = "WITHDRAWAL_NOT_NOW: it is being paid, or has ended", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn review(
@@ -116,6 +118,7 @@ pub async fn review(
         (status = 409, description = "RETRY_NOT_SAFE, with the reason", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn retry(
@@ -141,6 +144,7 @@ pub async fn retry(
         (status = 408, description = "REQUEST_TIMEOUT", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn assign(

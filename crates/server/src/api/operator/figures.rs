@@ -84,6 +84,7 @@ pub struct FiguresParameters {
         (status = 200, description = "The figures", body = FiguresAnswer),
         (status = 400, description = "INVALID_REQUEST", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn read(

@@ -68,6 +68,7 @@ pub struct LogParameters {
         (status = 200, description = "A page of it, newest first", body = LogAnswer),
         (status = 400, description = "INVALID_REQUEST", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn list(

@@ -34,12 +34,15 @@ use store::withdrawal::WithdrawalId;
 use super::App;
 use super::error::ApiError;
 use crate::auth::Verifier;
+use crate::limit::PerSecond;
 
 /// How operators get in.
 pub struct OperatorAccess {
     pub verifier: Verifier,
     /// What people sign names the signer that it is for.
     pub signer: SignerName,
+    /// Of each operator. Whatever is refused has a line in the log, so nobody may be refused at will.
+    pub per_second: PerSecond,
 }
 
 /// The id that the middleware gave a request.
@@ -79,7 +82,15 @@ impl App {
             .verify_operator(token.map(HeaderValue::as_bytes), self.clock.now())
             .map_err(|error| refuse(&error.to_string()))?;
         let found = self.intake.coordinator().db().operator(&name).await?;
-        found.filter(|operator| operator.active).ok_or_else(|| refuse("nobody by that name is an operator now"))
+        let found = found.filter(|operator| operator.active);
+        let operator = found.ok_or_else(|| refuse("nobody by that name is an operator now"))?;
+        access.per_second.allow_number(operator.id, 1, self.clock.now()).map_err(|wait| {
+            let mut error = ApiError::from(Rejection::RateLimitExceeded);
+            error.message = format!("{} (the limit is {} in a second)", error.message, access.per_second.limit());
+            error.retry_after_s = Some(wait.seconds());
+            error
+        })?;
+        Ok(operator)
     }
 
     /// The same of somebody who wants to do something. A refusal of what the person may not do is written down.

@@ -4,7 +4,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use domain::operator::OperatorName;
+use domain::operator::{OperatorName, OperatorRole, are_enough};
 use domain::outbound::JobState;
 use domain::withdrawal::WithdrawalState;
 use domain::{ChainName, Symbol, UserId};
@@ -215,6 +215,7 @@ impl QueueParameters {
         (status = 200, description = "A page of them, the oldest first", body = QueueAnswer),
         (status = 400, description = "INVALID_REQUEST", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn list(
@@ -248,6 +249,7 @@ pub async fn list(
         (status = 400, description = "INVALID_REQUEST: no such id can be", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
         (status = 404, description = "WITHDRAWAL_NOT_FOUND", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn read(State(app): Shared, headers: HeaderMap, withdrawal_id: PathId) -> Result<Response, ApiError> {
@@ -307,9 +309,12 @@ fn step(step: WithdrawalStep) -> QueuedStep {
 
 fn answer(shown: &ShownWithdrawal, approvals: &[WithdrawalApproval]) -> QueuedAnswer {
     let row = &shown.row;
+    // As the transaction counts them that approves.
     let of_it = approvals.iter().filter(|one| one.withdrawal == row.id && one.counts);
-    let people: std::collections::BTreeSet<&str> = of_it.map(|one| one.person.as_str()).collect();
+    let people: std::collections::BTreeMap<&str, OperatorRole> =
+        of_it.filter_map(|one| Some((one.person.as_str(), one.role.filter(|role| role.signs())?))).collect();
     let agreed = u32::try_from(people.len()).unwrap_or(u32::MAX);
+    let enough = are_enough(&people.into_values().collect::<Vec<_>>(), row.people);
     QueuedAnswer {
         withdrawal_id: row.id.to_string(),
         user_id: row.user.get().to_string(),
@@ -319,7 +324,7 @@ fn answer(shown: &ShownWithdrawal, approvals: &[WithdrawalApproval]) -> QueuedAn
         fee: row.fee.display(shown.precision).to_string(),
         to: row.to.clone(),
         state: row.state.as_str(),
-        waits_for: waits_for(shown, agreed),
+        waits_for: waits_for(shown, agreed, enough),
         rule: row.rule.clone(),
         policy_version: row.policy_version,
         people: row.people,
@@ -349,9 +354,14 @@ fn check(row: &CheckRow) -> CheckAnswer {
 }
 
 /// What keeps it from going on, in words.
-fn waits_for(shown: &ShownWithdrawal, agreed: u32) -> String {
+fn waits_for(shown: &ShownWithdrawal, agreed: u32, enough: bool) -> String {
     let row = &shown.row;
-    let people = || format!("{agreed} of {} people have agreed", row.people.max(1));
+    let people = || {
+        let wanted = row.people.max(1);
+        // Administrators alone are never enough.
+        let missing = if agreed >= wanted && !enough { ", and an approver is missing" } else { "" };
+        format!("{agreed} of {wanted} people have agreed{missing}")
+    };
     let unchecked = shown.check.as_ref().is_some_and(|check| !check.state.lets_pass());
     match row.state {
         WithdrawalState::Pending | WithdrawalState::ManualReview if unchecked => {

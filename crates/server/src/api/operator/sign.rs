@@ -82,6 +82,7 @@ pub struct ApprovalAnswer {
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
         (status = 404, description = "WITHDRAWAL_NOT_FOUND", body = ErrorBody),
         (status = 409, description = "APPROVAL_UNCLEAR: nobody can say what would be paid", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn intent(State(app): Shared, headers: HeaderMap, withdrawal_id: PathId) -> Result<Response, ApiError> {
@@ -112,6 +113,7 @@ pub async fn intent(State(app): Shared, headers: HeaderMap, withdrawal_id: PathI
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
         (status = 422, description = "APPROVAL_BAD: the signature is not good, or the key is none of this person's", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("operator" = [])))]
 pub async fn approve(
