@@ -47,7 +47,7 @@ const HOUR_MICROS: i64 = 3_600 * 1_000_000;
 /// A job that could not be paid for so long is over; the rule may make another.
 const JOB_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
 /// Who asks for what rules ask for.
-const REQUESTER: &str = "rules";
+pub const REQUESTER: &str = "rules";
 
 /// What one round has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

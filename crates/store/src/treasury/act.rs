@@ -142,6 +142,8 @@ static INSERT_TREASURY_JOBS: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&WRITE_FLAGS, &INSERT_TREASURY_JOBS];
 
+/// Why a job that waited was withdrawn. `READ_FORMERS` counts no failure for it.
+pub(super) const NOT_NEEDED: &str = "it is not needed any more";
 /// Why a job was not made.
 const NO_WALLET: &str = "no wallet of the house that could pay for it is active";
 const SUSPENDED: &str = "the chain is suspended";
@@ -165,7 +167,7 @@ impl Db {
             let mut flags: BTreeMap<(String, ListingId), Flags> =
                 flags.iter().map(|one| ((one.address.clone(), one.listing), one.clone())).collect();
             let made = make(tx, worker, &jobs.made, &mut flags, at).await?;
-            withdraw(tx, &jobs.withdrawn, "it is not needed any more", at).await?;
+            withdraw(tx, &jobs.withdrawn, NOT_NEEDED, at).await?;
             let acted = Acted { jobs: made, flags: flags.len() };
             write_flags(tx, worker, &flags.into_values().collect::<Vec<_>>()).await?;
             let chain = worker.chain.0;

@@ -149,6 +149,10 @@ db_test! {
             assert_eq!(shown.job.state, JobState::FailedFinal);
             assert_eq!(shown.job.reason, "it is not needed any more");
         }
+        let address = job.made[0].address.clone();
+        let formers = db.formers(chain.id, std::slice::from_ref(&address), 100, NOW).await.unwrap();
+        let former = formers[&(address, job.made[0].listing, TreasuryKind::GasTopup)].former;
+        assert_eq!(former, Former::Ended { at: NOW, settled: true, failures: 0 }, "and has not failed");
     }
 }
 
