@@ -8,12 +8,14 @@ use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use store::outbound::{
     AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
 };
+use store::treasury::act::TOO_DEAR;
 use tx::{Address, BlockRef, Coin, Fee, Payment};
 
 use super::gather::Market;
 use super::send::SendWorker;
 use super::till::Till;
 use super::{OutboundError, draft};
+use crate::treasury::REQUESTER;
 
 /// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
 const MOST_BEHIND: u64 = 100;
@@ -346,6 +348,18 @@ impl SendWorker<'_> {
         let mut ready = Vec::new();
         for ((job, payment), quote) in candidates.into_iter().zip(quotes) {
             let quote = match quote {
+                Ok(quote) if self.is_of_a_share(job) => {
+                    // Lanes without an address are not usable.
+                    let from = own.get(&job.lane).ok_or(ChainError::ForeignAddress)?;
+                    match draft::within(self.chain, from, job, &payment, quote) {
+                        Some(quote) => quote,
+                        // The rule decides again, by the prices of then: that is no try, and no failure.
+                        None => {
+                            plan.put_off.push(over(job, TOO_DEAR.to_owned(), now));
+                            continue;
+                        }
+                    }
+                }
                 Ok(quote) => quote,
                 // It would not be paid: that costs no slot.
                 Err(error @ ChainError::Refused(_)) => {
@@ -388,6 +402,13 @@ impl SendWorker<'_> {
             }
         }
         Ok(ready)
+    }
+
+    /// A sweep that may cost no more than its rule's share of what it brings.
+    fn is_of_a_share(&self, job: &JobRow) -> bool {
+        job.kind == JobKind::Consolidation
+            && job.requester == REQUESTER
+            && job.most_fee < self.ground.row.outbound.fee_cap
     }
 
     /// Gas for an address that has as much by now is not sent: somebody else has paid it, or this database has forgotten that it did.

@@ -96,6 +96,8 @@ impl RulesWorker<'_> {
             rule: Some(bundle.rule),
             priority: bundle.priority,
             expected_cost: bundle.fee,
+            // What it offers is fixed with what it brings.
+            most_fee: self.row.outbound.fee_cap,
             payer,
         };
         self.job(&address, self.native, bundle.amount, to, terms, round).map(Some)

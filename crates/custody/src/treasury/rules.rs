@@ -15,7 +15,7 @@ use domain::treasury::{
     BandAction, Budget, CoinId, CoinNow, Fees, Former, HotCoin, RuleId, Sight, TreasuryAction, Verdict, Waits,
     WalletNow, Worth,
 };
-use domain::{Clock, GroupId, RawAmount, Timestamp, WalletRole};
+use domain::{ChainKind, Clock, GroupId, RawAmount, Timestamp, WalletRole};
 use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
@@ -370,24 +370,39 @@ impl<'a> RulesWorker<'a> {
             let made = match *action {
                 TreasuryAction::TopUp { rule, amount, priority, expected_cost } => {
                     let payer = Payer::Role(WalletRole::Gas);
-                    let terms =
-                        Terms { kind: TreasuryKind::GasTopup, rule: Some(rule), priority, expected_cost, payer };
+                    let (kind, most_fee) = (TreasuryKind::GasTopup, self.row.outbound.fee_cap);
+                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, most_fee, payer };
                     let to = (own.to_string(), wallet.group.clone(), wallet.index);
                     self.job(&wallet.address, self.native, amount, to, terms, round)?
                 }
-                TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost } => {
+                TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost, share } => {
                     let Some(home) = destinations.place(coin, amount) else { continue };
                     let to = (home.address.to_string(), home.group.clone(), home.index);
                     let (group, index, address) = (wallet.group.clone(), wallet.index, own.to_string());
                     let payer = Payer::Wallet { group, index, address };
-                    let kind = TreasuryKind::Consolidation;
-                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, payer };
+                    let (kind, most_fee) = (TreasuryKind::Consolidation, self.most_fee(coin, share, round));
+                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, most_fee, payer };
                     self.job(&wallet.address, ListingId(coin.0), amount, to, terms, round)?
                 }
             };
             jobs.push(made);
         }
         Ok(())
+    }
+
+    /// What a sweep may cost when it is sent: the rule's share of its value, but no less than what a node must be shown to take it at the prices by
+    /// which it was decided. On TRON that has a margin, for a call that runs out of energy burns all of it for nothing.
+    fn most_fee(&self, coin: CoinId, share: Option<RawAmount>, round: &Round) -> RawAmount {
+        let cap = self.row.outbound.fee_cap;
+        // Its own coin costs there what the network asks for the bytes: nothing is offered that could be less.
+        let unbounded = self.row.kind == ChainKind::Tron && coin.0 == self.native.0;
+        let (Some(share), Some(fees), false) = (share, &round.fees, unbounded) else { return cap };
+        let fee = if coin.0 == self.native.0 { Some(&fees.native) } else { fees.tokens.get(&coin) };
+        let least = fee.map_or(RawAmount::ZERO, |fee| match self.row.kind {
+            ChainKind::Tron => fee.most,
+            ChainKind::Evm | ChainKind::Bitcoin => fee.expected,
+        });
+        share.max(least).min(cap)
     }
 
     /// What hot wallets have too much of goes to the treasury, and what they lack comes from there. The signer pays the latter when people have
@@ -419,7 +434,8 @@ impl<'a> RulesWorker<'a> {
                 TreasuryKind::Surplus => self.surplus_cost(row, &home.address, amount).await,
                 TreasuryKind::GasTopup | TreasuryKind::Consolidation | TreasuryKind::Refill => RawAmount::ZERO,
             };
-            let terms = Terms { kind, rule: None, priority, expected_cost, payer };
+            let most_fee = self.row.outbound.fee_cap;
+            let terms = Terms { kind, rule: None, priority, expected_cost, most_fee, payer };
             let to = (to.address.to_string(), to.group.clone(), to.index);
             jobs.made.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
         }
@@ -468,7 +484,7 @@ impl<'a> RulesWorker<'a> {
             to,
             owner: Some((group, index)),
             amount,
-            most_fee: self.row.outbound.fee_cap,
+            most_fee: terms.most_fee,
             priority: terms.priority,
             requester: REQUESTER.to_owned(),
             expires: round.now.plus_micros(JOB_LIFE_MICROS),
@@ -484,6 +500,7 @@ pub(super) struct Terms {
     pub rule: Option<RuleId>,
     pub priority: i64,
     pub expected_cost: RawAmount,
+    pub most_fee: RawAmount,
     pub payer: Payer,
 }
 

@@ -24,7 +24,7 @@ use store::testing::on;
 use store::treasury::cost::CostKind;
 use store::treasury::{BandSetting, GasRuleSetting, SweepRuleSetting};
 use store::{Db, Engine};
-use tx::{Address, Coin, Family};
+use tx::{Address, Coin, Family, Fee, FeeCap, Payment};
 
 use crate::deposits::{Place, Rig, catalog, id, raw};
 use crate::outbound::Pen;
@@ -540,6 +540,63 @@ fn a_sweep_goes_by_the_balance_and_only_when_it_pays() {
         let made = yard.evaluate().await.jobs;
         assert_eq!(made, 1, "{:?}", yard.flags(&wallet).await);
         assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    });
+}
+
+/// The rule's share holds until the sweep is sent: one that has become dear between the decision and the send is not paid, says so, and goes when prices
+/// have fallen. Of the reserve for prices that rise only what the share leaves is offered.
+#[test]
+fn a_sweep_that_became_dear_waits_and_is_never_paid_above_its_share() {
+    on_both(async |yard| {
+        yard.apply(&yard.rules(100, Some(200))).await;
+        let (wallet, usdt) = (yard.rig.address(USER).await, yard.rig.token());
+        let treasury = yard.rig.house(WalletRole::Treasury);
+        let before = yard.has(&treasury, &usdt).await;
+        // It has its gas.
+        yard.rig.pay(&wallet, &usdt, 480_000_000);
+        yard.rig.pay(&wallet, &Coin::Native, 100 * yard.one);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        // A price at which the share is just enough: on EVM for what the sweep is expected to cost and a twentieth of that, on TRON for what a node
+        // must be shown and as much more.
+        let (cap, tight) = match yard.rig.kind {
+            ChainKind::Evm => {
+                let price = 20_000_000_000;
+                (FeeCap(Fee::Eip1559 { max_fee: price, max_priority: price }), true)
+            }
+            ChainKind::Tron | ChainKind::Bitcoin => (FeeCap(Fee::FeeLimit(100_000_000)), false),
+        };
+        let payment = Payment { to: treasury.clone(), coin: usdt.clone(), amount: raw(480_000_000) };
+        let quote = yard.rig.chain.quote(&wallet, &payment, cap).await.unwrap();
+        let asked = u128::try_from(if tight { quote.expected } else { quote.needs }.to_u256()).unwrap();
+        let share = asked * 21 / 20;
+        assert!(share < u128::try_from(quote.most.to_u256()).unwrap(), "the reserve does not fit into it");
+        // 2 % of 480, in millionths, for so many coins of six decimals.
+        let value: u128 = 9_600_000 * 1_000_000;
+        yard.price("USDT", 1_000_000_000_000).await;
+        yard.price("COIN", u64::try_from(value * 1_000_000 / share).unwrap()).await;
+        assert_eq!(yard.evaluate().await.jobs, 1, "{:?}", yard.flags(&wallet).await);
+        yard.rig.model(|model, _| model.fee_factor(10));
+        let had = yard.has(&wallet, &Coin::Native).await;
+        yard.send().await;
+        let [ended] = yard.jobs(JobKind::Consolidation).await.try_into().unwrap();
+        assert_eq!(ended.job.state, JobState::FailedFinal, "{}", ended.job.reason);
+        assert!(ended.job.reason.contains("more than the rule's share"), "{}", ended.job.reason);
+        yard.pass(3).await;
+        assert_eq!(yard.has(&wallet, &Coin::Native).await, had, "nothing was paid");
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        let (_, needs, why) = yard.flags(&wallet).await;
+        assert!(needs && why.as_ref().is_some_and(|why| why.contains("would cost")), "it waits for its price: {why:?}");
+        yard.rig.model(|model, _| model.fee_factor(1));
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
+        yard.pass(1).await;
+        assert_eq!(yard.evaluate().await.jobs, 1, "{:?}", yard.flags(&wallet).await);
+        yard.send().await;
+        yard.pass(8).await;
+        assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
+        let paid = had - yard.has(&wallet, &Coin::Native).await;
+        assert!(0 < paid && paid <= share, "{paid} of {share}");
+        yard.rig.assert_true().await;
     });
 }
 

@@ -74,7 +74,8 @@ pub struct Bundle {
 impl Bundle {
     pub const fn action(&self, coin: CoinId) -> TreasuryAction {
         let Self { rule, amount, priority, fee, .. } = *self;
-        TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee }
+        // What it offers is fixed with what it brings.
+        TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee, share: None }
     }
 }
 

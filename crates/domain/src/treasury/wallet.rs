@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::CoinId;
-use super::price::{Fee, Fees, Worth, is_too_dear};
+use super::price::{Fee, Fees, Worth, coins_of_share, is_too_dear};
 use super::rule::{Budget, GasRule, Pace, RuleId, SweepRule, resting};
 use crate::raw::RawAmount;
 use crate::time::Timestamp;
@@ -78,8 +78,21 @@ pub struct Sight<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreasuryAction {
-    TopUp { rule: RuleId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
-    Sweep { rule: RuleId, coin: CoinId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
+    TopUp {
+        rule: RuleId,
+        amount: RawAmount,
+        priority: i64,
+        expected_cost: RawAmount,
+    },
+    Sweep {
+        rule: RuleId,
+        coin: CoinId,
+        amount: RawAmount,
+        priority: i64,
+        expected_cost: RawAmount,
+        /// So much of the chain's own coin is worth the rule's share of it. `None`: it may cost anything.
+        share: Option<RawAmount>,
+    },
 }
 
 /// Why nothing is done about a coin that a rule matches.
@@ -261,6 +274,12 @@ impl Sight<'_> {
         }
     }
 
+    /// What bringing it home may cost: prices may rise until it is sent.
+    fn share(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule) -> Option<RawAmount> {
+        let (own, worth) = (self.worths.get(&wallet.native.coin)?, self.worths.get(&coin.coin)?);
+        coins_of_share(*own, (coin.spendable, *worth), rule.most_cost_bps?)
+    }
+
     fn top_up(
         &self,
         wallet: &WalletNow,
@@ -304,8 +323,9 @@ impl Sight<'_> {
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
+        let share = self.share(wallet, coin, rule);
         let (rule, coin, amount, priority) = (rule.id, coin.coin, coin.spendable, rule.pace.priority);
-        Ok(TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee.expected })
+        Ok(TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee.expected, share })
     }
 
     /// The chain's own coin goes last, and what its fee may take stays.
@@ -330,8 +350,9 @@ impl Sight<'_> {
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
+        let share = self.share(wallet, coin, rule);
         let (rule, priority) = (rule.id, rule.pace.priority);
-        Ok(TreasuryAction::Sweep { rule, coin: coin.coin, amount, priority, expected_cost: fee.expected })
+        Ok(TreasuryAction::Sweep { rule, coin: coin.coin, amount, priority, expected_cost: fee.expected, share })
     }
 
     /// Neither gas nor an earlier sweep is still to come.

@@ -86,7 +86,9 @@ fn top_up() -> TreasuryAction {
 
 fn sweep(units: u64) -> TreasuryAction {
     let (rule, amount) = (SWEEP, whole(units));
-    TreasuryAction::Sweep { rule, coin: USDT, amount, priority: 400, expected_cost: whole(4) }
+    // 2 % of it, at four TRX for one.
+    let share = Some(RawAmount::from_u256(U256::from(units * 80_000)));
+    TreasuryAction::Sweep { rule, coin: USDT, amount, priority: 400, expected_cost: whole(4), share }
 }
 
 #[test]
@@ -194,6 +196,8 @@ fn the_fee_coin_goes_last_and_leaves_its_fee() {
         amount: whole(units).checked_sub(RawAmount::from_u256(U256::from(500_000_u64))).unwrap(),
         priority: 400,
         expected_cost: whole(1),
+        // 2 % of sixty.
+        share: Some(RawAmount::from_u256(U256::from(1_200_000_u64))),
     };
     assert_eq!(rules.decide(&wallet(60, 0)).actions, [native(58)]);
     let both = rules.decide(&wallet(60, 480));

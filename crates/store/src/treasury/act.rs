@@ -144,6 +144,8 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&WRITE_FLAGS, &INSERT_TREASU
 
 /// Why a job that waited was withdrawn. `READ_FORMERS` counts no failure for it.
 pub(super) const NOT_NEEDED: &str = "it is not needed any more";
+/// Why a sweep that waited for a slot ended: prices have risen since it was decided. It has not failed either.
+pub const TOO_DEAR: &str = "sending it would cost more than the rule's share of its value";
 /// Why a job was not made.
 const NO_WALLET: &str = "no wallet of the house that could pay for it is active";
 const SUSPENDED: &str = "the chain is suspended";
