@@ -24,6 +24,8 @@ use crate::transact;
 pub struct RuleWorker {
     pub chain: ChainId,
     pub(crate) fence: i64,
+    /// What the row said of the last pass: whoever orders a new one writes another number.
+    pub(crate) passed: i64,
 }
 
 /// How far rules were evaluated.
@@ -178,7 +180,7 @@ impl Db {
                 passed_at: (passed_at > 0).then_some(Timestamp::from_micros(passed_at)),
                 settled: settled(tx, chain).await?,
             };
-            Ok(Some((RuleWorker { chain: chain.id, fence }, standing)))
+            Ok(Some((RuleWorker { chain: chain.id, fence, passed: passed_at }, standing)))
         })
     }
 
