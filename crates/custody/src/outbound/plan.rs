@@ -335,7 +335,7 @@ impl SendWorker<'_> {
                 Err(why) => plan.put_off.push(over(job, why, now)),
             }
         }
-        let candidates = self.still_needed(candidates, now, plan).await;
+        let candidates = self.still_needed(candidates, now, plan).await?;
         let mut requests = Vec::with_capacity(candidates.len());
         for (job, payment) in &candidates {
             let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
@@ -411,13 +411,14 @@ impl SendWorker<'_> {
             && job.most_fee < self.ground.row.outbound.fee_cap
     }
 
-    /// Gas for an address that has as much by now is not sent: somebody else has paid it, or this database has forgotten that it did.
+    /// Gas for an address that has enough by now is not sent: somebody else has paid it, or this database has forgotten that it did. Enough is what its
+    /// rule calls so; where no rule says it any more, as much as it would bring.
     async fn still_needed<'w>(
         &self,
         candidates: Vec<(&'w JobRow, Payment)>,
         now: Timestamp,
         plan: &mut Plan,
-    ) -> Vec<(&'w JobRow, Payment)> {
+    ) -> Result<Vec<(&'w JobRow, Payment)>, OutboundError> {
         let is_gas = |job: &JobRow| job.kind == JobKind::GasTopup;
         let asked: Vec<(Address, Coin)> = candidates
             .iter()
@@ -425,8 +426,11 @@ impl SendWorker<'_> {
             .map(|(_, payment)| (payment.to.clone(), Coin::Native))
             .collect();
         if asked.is_empty() {
-            return candidates;
+            return Ok(candidates);
         }
+        let gas: Vec<JobId> =
+            candidates.iter().map(|(job, _)| *job).filter(|job| is_gas(job)).map(|job| job.id).collect();
+        let conditions = self.db.topup_conditions(&self.ground.row, &gas).await?;
         let balances = self.chain.balances(&asked).await;
         let mut balances = balances.map(Vec::into_iter);
         let mut needed = Vec::with_capacity(candidates.len());
@@ -437,7 +441,9 @@ impl SendWorker<'_> {
             }
             match &mut balances {
                 Ok(balances) => match balances.next() {
-                    Some(has) if has >= payment.amount => {
+                    Some(has)
+                        if has >= payment.amount || conditions.get(&job.id).is_some_and(|needs| !needs.holds(has)) =>
+                    {
                         let why = format!("its address has {has} already, and it would bring {}", payment.amount);
                         plan.put_off.push(over(job, why, now));
                     }
@@ -449,7 +455,7 @@ impl SendWorker<'_> {
                 }
             }
         }
-        needed
+        Ok(needed)
     }
 
     /// What each lane has of each coin beyond what its open slots may still take.

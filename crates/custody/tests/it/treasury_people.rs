@@ -132,6 +132,36 @@ fn gas_that_is_there_already_is_not_sent() {
     });
 }
 
+/// Less than the top-up would bring, and enough for its rule: it is not sent either. Without the rule, as much as it would bring is wanted.
+#[test]
+fn gas_that_its_rule_calls_enough_is_not_sent() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        assert_eq!(yard.evaluate().await.jobs, 1);
+        let brought = yard.only(JobKind::GasTopup).await.job.amount;
+        let less = brought.checked_sub(raw(yard.one)).unwrap();
+        yard.rig.pay(&wallet, &Coin::Native, u64::try_from(less.to_u256()).unwrap());
+        yard.rig.mine(1);
+        yard.pass(1).await;
+        let ended = yard.only(JobKind::GasTopup).await.job;
+        assert_eq!(ended.state, JobState::FailedFinal, "{}", ended.reason);
+        assert!(ended.reason.contains("already"), "{}", ended.reason);
+        assert_eq!(raw(u64::try_from(yard.has(&wallet, &Coin::Native).await).unwrap()), less);
+        // Another address, whose rule people have switched off: what is queued goes on, for it has less than it would get.
+        let other = yard.low_gas_wallet(USER + 1, 480).await;
+        yard.evaluate().await;
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 2);
+        let mut off = yard.rules(100, None);
+        off.rules.gas.get_mut("low-gas").unwrap().active = false;
+        yard.apply(&off).await;
+        yard.rig.pay(&other, &Coin::Native, u64::try_from(less.to_u256()).unwrap());
+        yard.rig.mine(1);
+        yard.pass(8).await;
+        let states: Vec<JobState> = yard.jobs(JobKind::GasTopup).await.iter().map(|shown| shown.job.state).collect();
+        assert!(states.contains(&JobState::Confirmed), "{states:?}");
+    });
+}
+
 /// A database that was put back does not know of gas that was sent since: rules wait until its books have seen the chain.
 #[test]
 fn rules_wait_for_the_chains_own_books() {

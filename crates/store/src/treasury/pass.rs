@@ -149,8 +149,17 @@ static READ_FORMERS: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text)],
 );
 
+/// The conditions of the active rules that top-ups are of.
+static READ_CONDITIONS: RowsSql = RowsSql::new(
+    "READ_CONDITIONS",
+    "SELECT t.job_id, g.listing_id, g.operator, g.threshold FROM {rows} {join} treasury_jobs t ON t.job_id = r.job_id
+         {join} gas_topup_rules g ON g.id = t.rule_id
+     WHERE t.kind = 'gas_topup' AND g.is_active",
+    &[("job_id", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_WALLETS, &READ_FORMERS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_WALLETS, &READ_FORMERS, &READ_CONDITIONS];
 
 impl Db {
     /// Takes the rules of a chain, or has them longer. `None`: another worker has them.
@@ -197,10 +206,7 @@ impl Db {
     pub async fn chain_rules(&self, chain: &ChainRow) -> Result<ChainRules, StoreError> {
         let tx = &mut self.read().await?;
         let mut rules = ChainRules::default();
-        let raw = |listing: i64, units: i64| {
-            let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
-            RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"))
-        };
+        let raw = |listing: i64, units: i64| ledger_raw(chain, listing, units);
         type Gas = (i64, i64, String, i64, i64, i64, i64, i64);
         for (id, listing, sign, threshold, amount, priority, cool_down_s, most) in
             fetch_all!(tx, READ_GAS_RULES => Gas, chain.id.0)?
@@ -225,6 +231,24 @@ impl Db {
             });
         }
         Ok(rules)
+    }
+
+    /// Under which conditions these top-ups are needed: those of their rules, as far as rules have made them and are still active.
+    pub async fn topup_conditions(
+        &self,
+        chain: &ChainRow,
+        jobs: &[JobId],
+    ) -> Result<HashMap<JobId, Condition>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
+        let rows: Vec<(i64, i64, String, i64)> = fetch_rows(&mut self.read().await?, &READ_CONDITIONS, columns).await?;
+        let needed = |(job, listing, sign, threshold): (i64, i64, String, i64)| {
+            let job = JobId::new(job).map_err(|_| malformed("job"))?;
+            Ok((job, condition(&sign, ledger_raw(chain, listing, threshold)?)?))
+        };
+        rows.into_iter().map(needed).collect()
     }
 
     /// How many jobs each rule of the chain has made since a time.
@@ -387,6 +411,12 @@ fn former(
 async fn settled(tx: &mut Tx, chain: &ChainRow) -> Result<Option<i64>, StoreError> {
     let books = fetch_optional!(tx, READ_BOOKS => (i64, bool), chain.id.0)?;
     Ok(books.filter(|(_, halted)| !halted).and_then(|(proven, _)| deep_enough(proven, chain.final_confirmations)))
+}
+
+/// Ledger units of a listed coin, in the chain's own.
+fn ledger_raw(chain: &ChainRow, listing: i64, units: i64) -> Result<RawAmount, StoreError> {
+    let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
+    RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"))
 }
 
 fn condition(sign: &str, threshold: RawAmount) -> Result<Condition, StoreError> {
