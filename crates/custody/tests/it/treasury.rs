@@ -3,7 +3,7 @@
 //! chain, and two workers meet. What was paid is asked of the chain.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use custody::deposit::{BalanceSync, DepositWorker, Synced};
 use custody::outbound::{SendWorker, WatchWorker};
@@ -470,35 +470,41 @@ fn low_gas_wallet_through_its_four_cycles_on_anvil() {
     as_in_the_source(&[Place::Anvil]);
 }
 
-/// Every worker dies at every point of every write, and blocks leave the chain between: one top-up, one sweep, the same end.
-fn kill_every_worker_at_every_step(places: &[Place]) {
+/// In every turn each worker dies at the first point of what it does, then at the second, and so on, until it has got through without. The signer is away in some, or signs and
+/// its answer is lost, and blocks leave the chain between: one top-up, one sweep, the same end.
+fn kill_every_worker_at_every_step(engine: Engine, places: &[Place]) {
     for place in places {
-        on(Engine::Sqlite, async |db| {
+        on(engine, async |db| {
             let yard = Yard::start(db, *place).await;
             let wallet = yard.low_gas_wallet(USER, 480).await;
             let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
             let before = yard.has(&treasury, &usdt).await;
-            for at in 0..80 {
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                // Whatever failed, the next one begins at the rows. Another worker has the rules every second time.
-                drop(yard.rules_on(&faulty, ["one", "two"][usize::from(at % 2 == 0)]).await);
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                yard.send_on(&faulty).await;
-                if at % 3 == 0 {
-                    yard.rig.mine(1);
-                }
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                yard.books_on(&faulty).await;
-                if at % 3 == 0 {
-                    yard.sync().await;
-                }
-                if at % 17 == 16 {
+            let mut died = [0; 3];
+            for turn in 0..24 {
+                yard.pen.away.store(turn % 5 == 2, Ordering::Relaxed);
+                yard.pen.loses.store(turn % 5 == 4, Ordering::Relaxed);
+                // Whatever failed, the next one begins at the rows. Another worker takes the rules over when the lease of the first has ended.
+                let name = ["one", "two"][usize::from(turn % 6 < 3)];
+                let rules = async |faulty: Db| drop(yard.rules_on(&faulty, name).await);
+                let send = async |faulty: Db| {
+                    yard.send_on(&faulty).await;
+                };
+                let books = async |faulty: Db| yard.books_on(&faulty).await;
+                died[0] += crate::faulty::killed_everywhere(yard.rig.db, rules).await;
+                died[1] += crate::faulty::killed_everywhere(yard.rig.db, send).await;
+                yard.rig.mine(1);
+                died[2] += crate::faulty::killed_everywhere(yard.rig.db, books).await;
+                if turn % 9 == 8 {
                     yard.rig.reorg(2, Fate::Moved);
                     yard.sync().await;
                 }
-                // A worker that died has its leases until they are over.
                 yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
             }
+            assert!(died.iter().all(|times| *times > 80), "each has points, in each turn: {died:?}");
+            yard.pen.away.store(false, Ordering::Relaxed);
+            yard.pen.loses.store(false, Ordering::Relaxed);
+            // Whoever had the rules last has them no more.
+            yard.rig.clock.set(yard.rig.clock.now().plus_micros(121_000_000));
             for _ in 0..12 {
                 yard.pass(2).await;
                 yard.evaluate().await;
@@ -514,12 +520,17 @@ fn kill_every_worker_at_every_step(places: &[Place]) {
 
 #[test]
 fn low_gas_wallet_with_every_worker_killed_at_every_step() {
-    kill_every_worker_at_every_step(&[TRON, EVM]);
+    kill_every_worker_at_every_step(Engine::Sqlite, &[TRON, EVM]);
+}
+
+#[test]
+fn postgres_low_gas_wallet_with_every_worker_killed_at_every_step() {
+    kill_every_worker_at_every_step(Engine::Postgres, &[EVM]);
 }
 
 #[test]
 fn low_gas_wallet_with_every_worker_killed_at_every_step_on_anvil() {
-    kill_every_worker_at_every_step(&[Place::Anvil]);
+    kill_every_worker_at_every_step(Engine::Sqlite, &[Place::Anvil]);
 }
 
 /// A top-up whose block leaves the chain is sent again, the same bytes: no second one is made for it.
