@@ -6,7 +6,7 @@
 //!
 //! On Bitcoin a round takes the groups of users' addresses instead (`bundle`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chain::{Chain, ChainError};
@@ -15,7 +15,7 @@ use domain::treasury::{
     BandAction, Budget, CoinId, CoinNow, Fees, Former, HotCoin, RuleId, Sight, TreasuryAction, Verdict, Waits,
     WalletNow, Worth,
 };
-use domain::{ChainKind, Clock, GroupId, RawAmount, Timestamp, WalletRole};
+use domain::{Availability, ChainKind, Clock, GroupId, RawAmount, Timestamp, WalletRole};
 use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
@@ -63,6 +63,14 @@ pub struct RulesRound {
     pub waits: Option<String>,
 }
 
+/// What would be decided, for people who only want to see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRun {
+    pub decided: Vec<Decided>,
+    /// Why nothing would be.
+    pub waits: Option<String>,
+}
+
 /// What is decided of an address, for people who only want to see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
@@ -94,6 +102,8 @@ pub(super) struct Round {
     hot: Vec<HotRow>,
     /// There is a treasury.
     pub home: bool,
+    /// Coins that are not suspended. `None`: the chain is.
+    pub acting: Option<HashSet<CoinId>>,
     pub budget: Budget,
     pub now: Timestamp,
 }
@@ -167,9 +177,38 @@ impl<'a> RulesWorker<'a> {
     }
 
     /// What would be decided of all addresses, or of one, without doing it.
-    pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<Vec<Decided>, TreasuryError> {
+    pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<DryRun, TreasuryError> {
+        self.dry_run_in_pages(only, now, PAGE_ROWS).await
+    }
+
+    /// The same, by so many rows at a time.
+    pub async fn dry_run_in_pages(
+        &self,
+        only: Option<&str>,
+        now: Timestamp,
+        rows: i64,
+    ) -> Result<DryRun, TreasuryError> {
         let settled = self.db.settled_height(&self.row).await?;
-        let Some(settled) = settled else { return Ok(Vec::new()) };
+        let Some(settled) = settled else { return Ok(DryRun::default()) };
+        let waits = match self.books().await {
+            Ok(books) => books.behind(),
+            // No rule acts while nobody can say how far the chain is.
+            Err(TreasuryError::Chain(error)) => Some(format!("the chain cannot be asked now: {error}")),
+            Err(error) => return Err(error),
+        };
+        if waits.is_some() {
+            return Ok(DryRun { decided: Vec::new(), waits });
+        }
+        let decided = self.decided(only, (settled, now), rows).await?;
+        Ok(DryRun { decided, waits: None })
+    }
+
+    async fn decided(
+        &self,
+        only: Option<&str>,
+        (settled, now): (i64, Timestamp),
+        rows: i64,
+    ) -> Result<Vec<Decided>, TreasuryError> {
         if self.bundles_coins() {
             let (mut round, destinations) = self.prepare(&[], settled, now).await?;
             let groups = self.decide_groups(&mut round, &destinations, settled).await?.into_iter();
@@ -179,10 +218,12 @@ impl<'a> RulesWorker<'a> {
         }
         let mut decided = Vec::new();
         let mut after = String::new();
+        // What an hour allows is allowed to all pages together.
+        let mut budget: Option<Budget> = None;
         loop {
             let wallets = match only {
                 Some(address) => self.db.wallets_at(self.row.id, &[address.to_owned()], settled).await?,
-                None => match self.db.wallet_page(self.row.id, &after, PAGE_ROWS, settled).await? {
+                None => match self.db.wallet_page(self.row.id, &after, rows, settled).await? {
                     Some((wallets, last)) => {
                         after = last;
                         wallets
@@ -191,6 +232,7 @@ impl<'a> RulesWorker<'a> {
                 },
             };
             let (mut round, _) = self.prepare(&wallets, settled, now).await?;
+            round.budget = budget.take().unwrap_or(round.budget);
             for wallet in wallets {
                 let verdict = self.verdict(&wallet, &mut round);
                 if only.is_some() || verdict != Verdict::default() {
@@ -200,6 +242,7 @@ impl<'a> RulesWorker<'a> {
             if only.is_some() {
                 return Ok(decided);
             }
+            budget = Some(round.budget);
         }
     }
 
@@ -278,7 +321,16 @@ impl<'a> RulesWorker<'a> {
             Some(_) | None => None,
         };
         let home = destinations.treasury().is_some();
-        Ok((Round { rules, worths, fees, formers, hot: bands, home, budget, now }, destinations))
+        let acting = self.acting().await?;
+        Ok((Round { rules, worths, fees, formers, hot: bands, home, acting, budget, now }, destinations))
+    }
+
+    /// Coins that may be moved now. `None`: people have suspended the chain. Whoever makes a job looks again.
+    async fn acting(&self) -> Result<Option<HashSet<CoinId>>, TreasuryError> {
+        let row = self.db.chain(&self.row.name).await?.filter(|row| row.status == Availability::Active);
+        let active =
+            |row: ChainRow| row.listings.into_iter().filter(|one| one.active).map(|one| CoinId(one.id.0)).collect();
+        Ok(row.map(active))
     }
 
     /// Asked for with addresses that rules match, and from which nothing is under way: what has just left cannot be asked about.
@@ -540,6 +592,7 @@ impl Round {
             worths: &self.worths,
             fees: self.fees.as_ref(),
             home: self.home,
+            acting: self.acting.as_ref(),
             now: self.now,
         };
         sight.decide(&now, &mut self.budget)

@@ -1,6 +1,6 @@
 //! One address of a user: what it needs, what is done about it, or why nothing is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::CoinId;
@@ -73,6 +73,8 @@ pub struct Sight<'a> {
     pub fees: Option<&'a Fees>,
     /// There is a treasury to bring coins to.
     pub home: bool,
+    /// Coins that are not suspended. `None`: their chain is.
+    pub acting: Option<&'a HashSet<CoinId>>,
     pub now: Timestamp,
 }
 
@@ -124,6 +126,8 @@ pub enum Waits {
         until: Timestamp,
     },
     MostPerHour,
+    ChainSuspended,
+    CoinSuspended,
 }
 
 impl fmt::Display for Waits {
@@ -153,6 +157,8 @@ impl fmt::Display for Waits {
             Self::FeeEatsIt => f.write_str("it is less than its own fee"),
             Self::CoolDown { until } => write!(f, "the rule rests for this address until {until}"),
             Self::MostPerHour => f.write_str("the rule has made as many jobs as it may in an hour"),
+            Self::ChainSuspended => f.write_str("the chain is suspended"),
+            Self::CoinSuspended => f.write_str("its coin is suspended"),
         }
     }
 }
@@ -297,6 +303,7 @@ impl Sight<'_> {
             }
             Former::Never => {}
         }
+        acts(self.acting, wallet.native.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
@@ -320,6 +327,7 @@ impl Sight<'_> {
         if left < fee.most {
             return Err(Waits::GasBelowFee { has: left, needs: fee.most });
         }
+        acts(self.acting, coin.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
@@ -347,6 +355,7 @@ impl Sight<'_> {
         let left = plus(fee.most, RawAmount::from_u256(fee.most.to_u256().wrapping_shr(2)));
         let amount = coin.spendable.checked_sub(left).filter(|amount| *amount > RawAmount::ZERO);
         let amount = amount.ok_or(Waits::FeeEatsIt)?;
+        acts(self.acting, coin.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
@@ -375,6 +384,15 @@ pub(super) fn former_sweep(sweep: Former, pace: &Pace, now: Timestamp) -> Result
         Former::Ended { at, settled: true, failures } => {
             resting(at, failures, pace, now).map_or(Ok(()), |until| Err(Waits::CoolDown { until }))
         }
+    }
+}
+
+/// Nothing is moved of what people have suspended.
+pub(super) fn acts(acting: Option<&HashSet<CoinId>>, coin: CoinId) -> Result<(), Waits> {
+    match acting {
+        None => Err(Waits::ChainSuspended),
+        Some(acting) if acting.contains(&coin) => Ok(()),
+        Some(_) => Err(Waits::CoinSuspended),
     }
 }
 

@@ -60,12 +60,23 @@ impl Rules {
     }
 
     fn within(&self, wallet: &WalletNow, budget: &mut Budget, now: Timestamp) -> Verdict {
+        self.acting(wallet, budget, now, Some(&HashSet::from([TRX, USDT, USDC])))
+    }
+
+    fn acting(
+        &self,
+        wallet: &WalletNow,
+        budget: &mut Budget,
+        now: Timestamp,
+        acting: Option<&HashSet<CoinId>>,
+    ) -> Verdict {
         let sight = Sight {
             gas: &self.gas,
             sweeps: &self.sweeps,
             worths: &self.worths,
             fees: self.fees.as_ref(),
             home: true,
+            acting,
             now,
         };
         sight.decide(wallet, budget)
@@ -259,17 +270,45 @@ fn what_failed_is_tried_later_and_later() {
 
 #[test]
 fn without_a_treasury_nothing_is_brought_and_without_fees_a_need_stays_a_need() {
-    let rules = rules();
+    let (rules, acting) = (rules(), HashSet::from([TRX, USDT]));
     let sight = |home, fees| Sight {
         gas: &rules.gas,
         sweeps: &rules.sweeps,
         worths: &rules.worths,
         fees,
         home,
+        acting: Some(&acting),
         now: at(1_000),
     };
     let homeless = sight(false, rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, Waits::NoHome)]));
     let unknown = sight(true, None).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((unknown.needs_gas, unknown.actions, unknown.waits), (vec![USDT], vec![], vec![(USDT, Waits::NoFees)]));
+}
+
+#[test]
+fn what_is_suspended_waits_and_takes_nothing_of_the_hour() {
+    let rules = rules();
+    let mut budget = Budget::new([(GAS, 99), (SWEEP, 99)]);
+    let mut decide = |wallet: &WalletNow, acting: Option<&[CoinId]>| {
+        let acting: Option<HashSet<CoinId>> = acting.map(|coins| coins.iter().copied().collect());
+        rules.acting(wallet, &mut budget, at(1_000), acting.as_ref())
+    };
+    // Gas is of the chain's own coin.
+    for (acting, why) in [(None, Waits::ChainSuspended), (Some([USDT].as_slice()), Waits::CoinSuspended)] {
+        let verdict = decide(&wallet(0, 480), acting);
+        assert_eq!((verdict.needs_gas, verdict.actions, verdict.waits), (vec![USDT], vec![], vec![(USDT, why)]));
+    }
+    for (acting, why) in [(None, Waits::ChainSuspended), (Some([TRX].as_slice()), Waits::CoinSuspended)] {
+        let verdict = decide(&wallet(10, 480), acting);
+        assert_eq!((verdict.needs_gas, verdict.actions, verdict.waits), (vec![], vec![], vec![(USDT, why)]));
+    }
+    let native = decide(&wallet(60, 0), Some([USDT].as_slice()));
+    assert_eq!((native.actions, native.waits), (vec![], vec![(TRX, Waits::CoinSuspended)]));
+    // Something else says more.
+    let open = WalletNow { topup: Former::Open, ..wallet(0, 480) };
+    assert_eq!(decide(&open, None).waits, [(USDT, Waits::GasUnderWay)]);
+    // Nothing of what the hour allows was used.
+    assert_eq!(decide(&wallet(0, 480), Some([TRX].as_slice())).actions, [top_up()]);
+    assert_eq!(decide(&wallet(10, 480), Some([USDT].as_slice())).actions, [sweep(480)]);
 }
