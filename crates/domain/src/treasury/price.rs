@@ -40,6 +40,13 @@ pub struct Fee {
     pub most: RawAmount,
 }
 
+impl Fees {
+    /// What the dearest of these payments is sent with: of a coin that nobody was asked about now, no less is known.
+    pub(super) fn most(&self) -> RawAmount {
+        self.tokens.values().map(|fee| fee.most).fold(self.native.most, RawAmount::max)
+    }
+}
+
 const fn wide(amount: RawAmount) -> Wide {
     let limbs = amount.to_u256().into_limbs();
     Wide::from_limbs([limbs[0], limbs[1], limbs[2], limbs[3], 0, 0, 0, 0])

@@ -257,6 +257,11 @@ impl Sight<'_> {
             return;
         }
         let mut left = wallet.native.spendable;
+        // What another token's sweep is sent with is spoken for until the books have seen what it took.
+        for coin in wallet.tokens.iter().filter(|coin| !coin.sweep.is_settled()) {
+            let fee = fees.tokens.get(&coin.coin).map_or(fees.most(), |fee| fee.most);
+            left = left.checked_sub(fee).unwrap_or(RawAmount::ZERO);
+        }
         for (coin, rule, fee) in worth {
             match self.sweep(wallet, (coin, rule), left, fee, budget) {
                 Ok(action) => {

@@ -312,3 +312,28 @@ fn what_is_suspended_waits_and_takes_nothing_of_the_hour() {
     assert_eq!(decide(&wallet(0, 480), Some([TRX].as_slice())).actions, [top_up()]);
     assert_eq!(decide(&wallet(10, 480), Some([USDT].as_slice())).actions, [sweep(480)]);
 }
+
+#[test]
+fn gas_of_a_sweep_that_is_open_is_not_counted_twice() {
+    let mut rules = rules();
+    let two = |rules: &Rules, trx, usdt| {
+        let mut wallet = wallet(trx, 480);
+        wallet.tokens[0].sweep = usdt;
+        wallet.tokens.push(coin(USDC, 480));
+        rules.decide(&wallet)
+    };
+    let usdc = |verdict: &Verdict| {
+        verdict.actions.iter().any(|one| matches!(one, TreasuryAction::Sweep { coin, .. } if *coin == USDC))
+    };
+    // Each is sent with six.
+    for under_way in [Former::Open, Former::Ended { at: at(1), settled: false, failures: 0 }] {
+        let short = two(&rules, 11, under_way);
+        assert!(!usdc(&short), "{short:?}");
+        assert!(short.waits.contains(&(USDC, Waits::GasBelowFee { has: whole(5), needs: whole(6) })), "{short:?}");
+        assert!(usdc(&two(&rules, 12, under_way)));
+    }
+    assert_eq!(two(&rules, 12, Former::Ended { at: at(1), settled: true, failures: 0 }).actions.len(), 2);
+    // What is under way is not asked about: then as much as the dearest.
+    rules.fees.as_mut().unwrap().tokens.remove(&USDT);
+    assert!(!usdc(&two(&rules, 11, Former::Open)) && usdc(&two(&rules, 12, Former::Open)));
+}
