@@ -299,13 +299,7 @@ impl Db {
         if addresses.is_empty() {
             return Ok(Vec::new());
         }
-        let tx = &mut self.read().await?;
-        let columns = vec![
-            Column::Ints(vec![chain.0; addresses.len()]),
-            Column::Texts(addresses.iter().map(String::as_str).collect()),
-        ];
-        let rows: Vec<WalletColumns> = fetch_rows(tx, &READ_WALLETS, columns).await?;
-        evaluated(rows, &recent(tx, chain, settled).await?)
+        read_wallets(&mut self.read().await?, chain, addresses, settled).await
     }
 
     /// The next addresses behind one, by so many rows, and the last of them. `None` at the end.
@@ -331,8 +325,11 @@ impl Db {
                 wallets.truncate(cut);
                 Ok(Some((wallets, before)))
             }
-            // One address alone fills the page, or none on it is a user's.
-            None => Ok(Some((wallets, last))),
+            // None on it is a user's, but perhaps the last, which is read whole: there may be nobody before it to go on behind.
+            None => {
+                let whole = read_wallets(tx, chain, std::slice::from_ref(&last), settled).await?;
+                Ok(Some((whole, last)))
+            }
         }
     }
 
@@ -427,6 +424,20 @@ fn condition(sign: &str, threshold: RawAmount) -> Result<Condition, StoreError> 
 fn pace(priority: i64, cool_down_s: i64, most: i64) -> Result<Pace, StoreError> {
     let most_per_hour = u32::try_from(most).map_err(|_| malformed("count"))?;
     Ok(Pace { priority, cool_down_us: cool_down_s.saturating_mul(1_000_000), most_per_hour })
+}
+
+async fn read_wallets(
+    tx: &mut Tx,
+    chain: ChainId,
+    addresses: &[String],
+    settled: i64,
+) -> Result<Vec<EvaluatedWallet>, StoreError> {
+    let columns = vec![
+        Column::Ints(vec![chain.0; addresses.len()]),
+        Column::Texts(addresses.iter().map(String::as_str).collect()),
+    ];
+    let rows: Vec<WalletColumns> = fetch_rows(tx, &READ_WALLETS, columns).await?;
+    evaluated(rows, &recent(tx, chain, settled).await?)
 }
 
 /// What each address got above a block.

@@ -171,6 +171,31 @@ db_test! {
         assert_eq!((acted.unwrap().jobs, count(db).await), (1, 1));
     }
 
+    /// Wherever a page ends, each user's address is on one page, with all of its coins.
+    async fn an_address_is_evaluated_with_all_of_its_coins(db: TestDb) {
+        let chain = treasury(db).await;
+        let group = db.ask("", "SELECT id FROM wallet_groups").await.unwrap()[0][0].clone().unwrap();
+        // An address of the house, and two of users with two coins each. (Of which chain a coin is the rows do not say.)
+        for (user, address) in [(1, "b"), (2, "c")] {
+            db.by_hand(&format!("INSERT INTO user_wallets (wallet_group_id, user_id, derivation_index, address, created_at)
+                VALUES ({group}, {user}, {user}, '{address}', 0)")).await.unwrap();
+        }
+        db.by_hand(&format!("INSERT INTO wallet_balances (chain_id, address, listing_id, on_chain_balance_raw, needs_gas, needs_consolidation,
+                changed_height, checked_height, updated_at)
+            SELECT {}, w.address, k.id, '5', FALSE, FALSE, 1, -1, 0 FROM asset_on_chain k JOIN
+                (SELECT 'b' AS address UNION ALL SELECT 'c' UNION ALL SELECT 'a') w ON w.address <> 'a' OR k.id = {}",
+            chain.id.0, chain.listings[0].id.0)).await.unwrap();
+        for rows in 1..=6 {
+            let (mut found, mut after) = (Vec::new(), String::new());
+            while let Some((wallets, last)) = db.wallet_page(chain.id, &after, rows, 100).await.unwrap() {
+                found.extend(wallets.into_iter().map(|wallet| (wallet.address, wallet.coins.len())));
+                assert!(last > after, "{rows} at a time");
+                after = last;
+            }
+            assert_eq!(found, [("b".to_owned(), 2), ("c".to_owned(), 2)], "{rows} at a time");
+        }
+    }
+
     /// Whoever types the reference of a rule's job keeps that address waiting, and no other.
     async fn a_reference_that_somebody_has_typed_stops_nobody_else(db: TestDb) {
         let chain = ruled(db).await;
