@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use custody::deposit::{BalanceSync, DepositWorker, Synced};
 use custody::outbound::{SendWorker, WatchWorker};
 use custody::treasury::{RulesRound, RulesWorker};
+use custody::wallet::{UserWallet, assign};
 use devnet::{Fate, Key};
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState};
 use domain::random::Random;
 use domain::treasury::{Operator, Price};
-use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, WalletRole};
+use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, UserId, WalletRole};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
 use store::grants::DatabaseRole;
-use store::outbound::{JobFilter, JobId, ShownJob};
+use store::outbound::{JobFilter, JobId, NewJob, Payer, ShownJob};
 use store::testing::on;
 use store::treasury::cost::CostKind;
 use store::treasury::{BandSetting, GasRuleSetting, SweepRuleSetting};
@@ -638,6 +639,62 @@ fn a_sweep_that_became_dear_waits_and_is_never_paid_above_its_share() {
         let paid = had - yard.has(&wallet, &Coin::Native).await;
         assert!(0 < paid && paid <= share, "{paid} of {share}");
         yard.rig.assert_true().await;
+    });
+}
+
+/// More addresses wait to be swept than a worker takes at a time, and it has as many in hand: a withdrawal goes out in the next round all the same, and is in the next block.
+#[test]
+fn six_hundred_sweeps_do_not_delay_a_withdrawal() {
+    on(Engine::Sqlite, async |db| {
+        let yard = Yard::start(db, EVM).await;
+        let (home, hot) = (yard.rig.house(WalletRole::Treasury), yard.rig.house(WalletRole::Hot));
+        yard.rig.pay(&hot, &Coin::Native, 100 * yard.one);
+        let users: Vec<UserId> = (1..=600).map(|number| UserId::new(number).unwrap()).collect();
+        let assigned = assign(db.of(DatabaseRole::Api), &yard.rig.pinned, &id("users"), &users, yard.rig.clock.now());
+        let wallets = assigned.await.unwrap().wallets;
+        for some in wallets.chunks(100) {
+            some.iter().for_each(|wallet| yard.rig.pay(&wallet.address, &Coin::Native, 10 * yard.one));
+            yard.rig.mine(1);
+        }
+        yard.pass(1).await;
+        let job = |kind: JobKind, reference: String, to: &Address, owner, payer| NewJob {
+            id: yard.ids.next().unwrap(),
+            listing: yard.rig.row.native().unwrap().id,
+            kind,
+            reference,
+            to: to.to_string(),
+            owner,
+            amount: raw(yard.one),
+            most_fee: yard.rig.row.outbound.fee_cap,
+            priority: kind.priority(),
+            requester: "ann".to_owned(),
+            expires: yard.rig.clock.now().plus_micros(3_600_000_000),
+            payer,
+        };
+        let sweep = |wallet: &UserWallet| {
+            let address = wallet.address.to_string();
+            let payer = Payer::Wallet { group: id("users"), index: wallet.user.get(), address: address.clone() };
+            job(JobKind::Consolidation, address, &home, Some((id("treasury"), 0)), payer)
+        };
+        let sweeps: Vec<NewJob> = wallets.iter().map(sweep).collect();
+        let now = yard.rig.clock.now();
+        assert_eq!(db.add_jobs(yard.rig.row.id, &sweeps, now).await.unwrap().len(), 600);
+        yard.send_on(db).await.unwrap();
+        let (out, waiting): (Vec<ShownJob>, Vec<_>) = yard
+            .jobs(JobKind::Consolidation)
+            .await
+            .into_iter()
+            .partition(|shown| shown.job.state == JobState::Broadcasted);
+        assert!(out.len() > 200 && waiting.len() > 300, "{} are out, {} wait", out.len(), waiting.len());
+        let customer = Key::numbered(5_000).evm();
+        let payer = Payer::Role(WalletRole::Hot);
+        let withdrawal = job(JobKind::Withdrawal, customer.to_string(), &customer, None, payer);
+        db.add_jobs(yard.rig.row.id, &[withdrawal], now).await.unwrap();
+        yard.send_on(db).await.unwrap();
+        let [paid] = yard.jobs(JobKind::Withdrawal).await.try_into().unwrap();
+        assert_eq!(paid.job.state, JobState::Broadcasted, "{}", paid.job.reason);
+        yard.rig.mine(1);
+        assert_eq!(yard.has(&customer, &Coin::Native).await, u128::from(yard.one));
     });
 }
 
