@@ -642,6 +642,30 @@ fn a_sweep_that_became_dear_waits_and_is_never_paid_above_its_share() {
     });
 }
 
+/// How much a rule may do in an hour is known to whoever has the rules next: of two addresses one gets gas, and the other an hour later.
+#[test]
+fn two_workers_share_what_an_hour_allows() {
+    on_both(async |yard| {
+        let wallets = [yard.low_gas_wallet(USER, 480).await, yard.low_gas_wallet(USER + 1, 480).await];
+        let mut rules = yard.rules(100, None);
+        rules.rules.gas.get_mut("low-gas").unwrap().most_per_hour = 1;
+        yard.apply(&rules).await;
+        assert_eq!(yard.rules_on(yard.rig.db, "one").await.unwrap().jobs, 1);
+        // The first is gone, and its lease ends.
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(121_000_000));
+        let second = yard.rules_on(yard.rig.db, "two").await.unwrap();
+        assert_eq!((second.jobs, second.looked), (0, 2));
+        let [job] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+        let [other] = wallets.iter().filter(|wallet| wallet.to_string() != job.job.to).collect::<Vec<_>>()[..] else {
+            panic!("{} is none of them", job.job.to);
+        };
+        let why = waits("the rule has made as many jobs as it may in an hour");
+        assert_eq!(yard.flags(other).await, (true, true, why));
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(3_600_000_000));
+        assert_eq!(yard.rules_on(yard.rig.db, "two").await.unwrap().jobs, 1);
+    });
+}
+
 /// More addresses wait to be swept than a worker takes at a time, and it has as many in hand: a withdrawal goes out in the next round all the same, and is in the next block.
 #[test]
 fn six_hundred_sweeps_do_not_delay_a_withdrawal() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::outbound::{JobKind, JobState};
 use domain::treasury::{Former, Operator};
 use domain::{Amount, RawAmount, WalletRole};
-use store::catalog::Catalog;
+use store::catalog::{Author, Catalog, CatalogError};
 use store::entry::ChainRow;
 use store::outbound::{JobFilter, JobId, NewJob, Payer};
 use store::testing::races::meet;
@@ -169,6 +169,28 @@ db_test! {
         apply(true).await;
         let acted = db.act_on_rules(&worker, &job, &[flags], &RuleProgress::None, NOW).await.unwrap();
         assert_eq!((acted.unwrap().jobs, count(db).await), (1, 1));
+    }
+
+    /// Who has changed a rule, from what to what, stays; what a rule is about does not change, because jobs refer to it.
+    async fn a_rule_has_a_history_and_keeps_its_chain(db: TestDb) {
+        let chain = ruled(db).await;
+        let author = Author { actor: "ann", reason: "less dust" };
+        db.apply_catalog(&low_gas(5, true), &author, NOW).await.unwrap();
+        let history = "SELECT before_value, after_value, actor, reason FROM setting_changes
+            WHERE entity = 'gas rule low-gas' AND field = 'threshold' ORDER BY id";
+        let row = |cells: [Option<&str>; 4]| cells.map(|cell| cell.map(str::to_owned)).to_vec();
+        let wanted = [
+            row([None, Some("0.000002"), Some("test"), Some("set-up")]),
+            row([Some("0.000002"), Some("0.000005"), Some("ann"), Some("less dust")]),
+        ];
+        assert_eq!(db.ask("", history).await.unwrap(), wanted);
+        let mut moved = low_gas(5, true);
+        moved.rules.gas.get_mut("low-gas").unwrap().chain = "bitcoin".parse().unwrap();
+        let refused = db.apply_catalog(&moved, &author, NOW).await.unwrap_err();
+        assert!(matches!(refused, CatalogError::RuleFixed { field: "chain", .. }), "{refused:?}");
+        assert_eq!(refused.code(), "RULE_FIXED");
+        assert_eq!(db.chain_rules(&chain).await.unwrap().gas.len(), 1);
+        assert_eq!(db.ask("", history).await.unwrap().len(), 2);
     }
 
     /// Wherever a page ends, each user's address is on one page, with all of its coins.
