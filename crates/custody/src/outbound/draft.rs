@@ -73,11 +73,12 @@ pub(super) fn within(
             // Bandwidth that is free now may be used up when its turn comes, and the signer counts it in any case.
             let bytes = pay(chain, from, None, job, payment, &quote).ok()?;
             let counted = chain.decode_unsigned(&bytes).ok()?.most_fee?.to_u256();
-            let burnt = U256::try_from(limit).ok()?;
+            let sun = |amount: i64| Some(U256::from(u64::try_from(amount).ok()?));
+            let burnt = sun(limit)?;
             let for_bytes = counted.checked_sub(burnt)?.max(quote.most.to_u256().saturating_sub(burnt));
             let room = i64::try_from(most.to_u256().checked_sub(for_bytes)?).unwrap_or(i64::MAX);
             let lowered = limit.min(room);
-            let offered = U256::try_from(lowered).ok()?.saturating_add(for_bytes);
+            let offered = sun(lowered)?.saturating_add(for_bytes);
             let most = quote.most.min(RawAmount::from_u256(offered));
             (lowered > 0).then_some(Quote { fee: Fee::FeeLimit(lowered), most, ..quote })
         }

@@ -471,8 +471,8 @@ fn low_gas_wallet_through_its_four_cycles_on_anvil() {
     as_in_the_source(&[Place::Anvil]);
 }
 
-/// In every turn each worker dies at the first point of what it does, then at the second, and so on, until it has got through without. The signer is away in some, or signs and
-/// its answer is lost, and blocks leave the chain between: one top-up, one sweep, the same end.
+/// In every turn each worker dies at the first point of what it does, then at the second, and so on, until it has got through without. The
+/// signer is away in some, or signs and its answer is lost, and blocks leave the chain between: one top-up, one sweep, the same end.
 fn kill_every_worker_at_every_step(engine: Engine, places: &[Place]) {
     for place in places {
         on(engine, async |db| {
@@ -610,7 +610,8 @@ fn a_sweep_that_became_dear_waits_and_is_never_paid_above_its_share() {
         };
         let payment = Payment { to: treasury.clone(), coin: usdt.clone(), amount: raw(480_000_000) };
         let quote = yard.rig.chain.quote(&wallet, &payment, cap).await.unwrap();
-        let asked = u128::try_from(if tight { quote.expected } else { quote.needs }.to_u256()).unwrap();
+        let asked = if tight { quote.expected } else { quote.needs };
+        let asked = u128::try_from(asked.to_u256()).unwrap();
         let share = asked * 21 / 20;
         assert!(share < u128::try_from(quote.most.to_u256()).unwrap(), "the reserve does not fit into it");
         // 2 % of 480, in millionths, for so many coins of six decimals.
@@ -674,8 +675,9 @@ fn six_hundred_sweeps_do_not_delay_a_withdrawal() {
         let (home, hot) = (yard.rig.house(WalletRole::Treasury), yard.rig.house(WalletRole::Hot));
         yard.rig.pay(&hot, &Coin::Native, 100 * yard.one);
         let users: Vec<UserId> = (1..=600).map(|number| UserId::new(number).unwrap()).collect();
-        let assigned = assign(db.of(DatabaseRole::Api), &yard.rig.pinned, &id("users"), &users, yard.rig.clock.now());
-        let wallets = assigned.await.unwrap().wallets;
+        let (group, now) = (id("users"), yard.rig.clock.now());
+        let assigned = assign(db.of(DatabaseRole::Api), &yard.rig.pinned, &group, &users, now).await;
+        let wallets = assigned.unwrap().wallets;
         for some in wallets.chunks(100) {
             some.iter().for_each(|wallet| yard.rig.pay(&wallet.address, &Coin::Native, 10 * yard.one));
             yard.rig.mine(1);
