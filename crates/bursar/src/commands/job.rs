@@ -374,6 +374,10 @@ fn reference(text: &str) -> Result<String, Failure> {
 /// As the signer knows people.
 fn requester(text: &str) -> Result<String, Failure> {
     let lower = text.trim().to_lowercase();
+    if lower == custody::treasury::REQUESTER {
+        // What this name has asked for is taken for a rule's own, and a rule would ask for the same again.
+        return Err(Failure::bad_input("BAD_USAGE", "--actor: rules have this name", "name the person who asks"));
+    }
     let named: Result<signer::names::Person, _> = lower.parse();
     named.map(|_| lower).map_err(|error| Failure::bad_input("BAD_USAGE", format!("--actor: {error}"), "--actor ann"))
 }

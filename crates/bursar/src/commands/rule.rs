@@ -137,30 +137,39 @@ async fn eval(context: &Context, db: &Db, arguments: &EvalArguments) -> CommandR
 }
 
 async fn dry_run(context: &Context, roles: &[RulesRole], wallet: Option<&str>) -> CommandResult {
-    let mut decisions = Vec::new();
+    let (mut decisions, mut waiting) = (Vec::new(), Vec::new());
     for role in roles {
         let make = || None;
         let outside = |error: custody::treasury::TreasuryError| {
             Failure::outside(error.code(), &error, "bursar chain check shows what the nodes of the chain say")
         };
         let worker = role.worker(&make).map_err(outside)?;
-        let decided = worker.dry_run(wallet, SystemClock.now()).await.map_err(outside)?;
-        decisions.extend(decided.iter().flat_map(|one| shown(&role.base.row, one)));
+        let dry = worker.dry_run(wallet, SystemClock.now()).await.map_err(outside)?;
+        decisions.extend(dry.decided.iter().flat_map(|one| shown(&role.base.row, one)));
+        let chain = role.base.row.name.to_string();
+        waiting.extend(dry.waits.map(|reason| json!({ "chain": chain, "reason": reason })));
     }
     if decisions.is_empty()
+        && waiting.is_empty()
         && let Some(wallet) = wallet
     {
         let hint = "bursar wallet list shows users' addresses; it has nothing yet, or is none of them";
         return Err(Failure::bad_input("WALLET_NOT_FOUND", format!("{wallet} has no balance of a user's"), hint));
     }
-    context.print(&json!({ "decisions": decisions }), || {
+    context.print(&json!({ "decisions": decisions, "waits": waiting }), || {
+        let wait = |one: &Value| format!("{}: nothing is decided: {}", text(&one["chain"]), text(&one["reason"]));
+        let mut lines: Vec<String> = waiting.iter().map(wait).collect();
         if decisions.is_empty() {
-            return "no rule matches anything".to_owned();
+            if lines.is_empty() {
+                lines.push("no rule matches anything".to_owned());
+            }
+            return lines.join("\n");
         }
         let columns = ["chain", "address", "asset", "has", "decision", "reason"];
         let rows: Vec<Vec<String>> =
             decisions.iter().map(|one| columns.iter().map(|column| text(&one[*column])).collect()).collect();
-        table(&columns, &[3], &rows)
+        lines.push(table(&columns, &[3], &rows));
+        lines.join("\n")
     });
     Ok(())
 }

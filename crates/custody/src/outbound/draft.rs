@@ -55,6 +55,45 @@ pub(super) fn pay(
     chain.build(&draft).map(|unsigned| unsigned.bytes).map_err(|error| error.to_string())
 }
 
+/// What is offered for a job that may cost so much and no more: of the reserve for prices that rise there is only what that leaves. `None`: what the
+/// network asks now is more.
+pub(super) fn within(
+    chain: &dyn Chain,
+    from: &Address,
+    job: &JobRow,
+    payment: &Payment,
+    quote: Quote,
+) -> Option<Quote> {
+    let most = job.most_fee;
+    match quote.fee {
+        Fee::FeeLimit(limit) if payment.coin != Coin::Native => {
+            if quote.capped || quote.needs > most {
+                return None;
+            }
+            // Bandwidth that is free now may be used up when its turn comes, and the signer counts it in any case.
+            let bytes = pay(chain, from, None, job, payment, &quote).ok()?;
+            let counted = chain.decode_unsigned(&bytes).ok()?.most_fee?.to_u256();
+            let sun = |amount: i64| Some(U256::from(u64::try_from(amount).ok()?));
+            let burnt = sun(limit)?;
+            let for_bytes = counted.checked_sub(burnt)?.max(quote.most.to_u256().saturating_sub(burnt));
+            let room = i64::try_from(most.to_u256().checked_sub(for_bytes)?).unwrap_or(i64::MAX);
+            let lowered = limit.min(room);
+            let offered = sun(lowered)?.saturating_add(for_bytes);
+            let most = quote.most.min(RawAmount::from_u256(offered));
+            (lowered > 0).then_some(Quote { fee: Fee::FeeLimit(lowered), most, ..quote })
+        }
+        Fee::Eip1559 { max_priority, .. } if quote.most > most && quote.expected <= most && !quote.capped => {
+            let max_fee = u128::try_from(most.to_u256().checked_div(U256::from(quote.gas))?).ok()?;
+            let fee = Fee::Eip1559 { max_fee, max_priority: max_priority.min(max_fee) };
+            let most = RawAmount::from_u256(tx::evm::transaction::most_fee(quote.gas, fee)?);
+            Some(Quote { fee, most, needs: most, ..quote })
+        }
+        Fee::FeeLimit(_) | Fee::Legacy { .. } | Fee::Eip1559 { .. } | Fee::PerKvb(_) => {
+            (quote.most <= most).then_some(quote)
+        }
+    }
+}
+
 /// Nothing to oneself, which only takes the nonce.
 pub(super) fn cancel(chain: &dyn Chain, own: &Address, nonce: u64, fee: Fee) -> Result<Vec<u8>, String> {
     let payment = Payment { to: own.clone(), coin: Coin::Native, amount: RawAmount::ZERO };

@@ -9,7 +9,7 @@ use domain::outbound::{Gathering, goes};
 use domain::{GroupId, Timestamp};
 use ruint::aliases::U256;
 use signer::reading::MOST_HELD;
-use store::outbound::{AttemptKind, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId};
+use store::outbound::{AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId};
 use store::utxo::{Allow, Candidate, Coin, UtxoError, UtxoId, Want};
 use tx::{Address, Payment};
 
@@ -162,7 +162,7 @@ impl SendWorker<'_> {
             let some = payouts.get(..count).unwrap_or_default();
             let Some(first) = some.first() else { return Ok(()) };
             let id = SlotId((self.ids)().ok_or(OutboundError::NoIds)?);
-            match self.transaction(payer, some, id, now).await? {
+            match self.transaction(payer, some, &plan.slots, id, now).await? {
                 Ok((payload, coins)) => {
                     plan.slots.push(NewSlot {
                         id,
@@ -200,11 +200,12 @@ impl SendWorker<'_> {
         }
     }
 
-    /// Coins for these payouts, leased, and the transaction that spends them.
+    /// Coins for these payouts, leased, and the transaction that spends them. Beside it are those that this round has planned before.
     async fn transaction(
         &self,
         payer: &Payer<'_>,
         payouts: &[&Payout<'_>],
+        beside: &[NewSlot],
         slot: SlotId,
         now: Timestamp,
     ) -> Result<Result<(Vec<u8>, Reserved), Unplanned>, OutboundError> {
@@ -228,6 +229,11 @@ impl SendWorker<'_> {
                 Ok(coins) => coins,
                 Err(why) => return Ok(Err(why)),
             };
+            if !along.is_empty() && !self.leaves_enough(payer, payouts, beside, now).await? {
+                self.let_go(payer.till, slot).await?;
+                along.clear();
+                continue;
+            }
             let why = match self.planned(payer, payouts.len(), &coins, &target) {
                 Ok(payload) => {
                     let outpoints = coins.iter().map(|coin| coin.outpoint).collect();
@@ -293,6 +299,34 @@ impl SendWorker<'_> {
         let mut small: Vec<&Candidate> = candidates.iter().filter(is_small).collect();
         small.sort_by_key(|one| (one.amount, one.id));
         Ok(small.into_iter().take(MOST_JOINED).map(|one| one.id).collect())
+    }
+
+    /// Whether what is in blocks and held by nobody, these coins left out, is enough for the other payouts that wait for this wallet.
+    async fn leaves_enough(
+        &self,
+        payer: &Payer<'_>,
+        payouts: &[&Payout<'_>],
+        beside: &[NewSlot],
+        now: Timestamp,
+    ) -> Result<bool, OutboundError> {
+        let waiting = self.db.waiting_amounts(self.ground.row.id, payer.lane.id).await?;
+        let paid: HashSet<JobId> = payouts
+            .iter()
+            .map(|payout| payout.job.id)
+            .chain(beside.iter().flat_map(|slot| slot.jobs.iter().map(|(job, _)| *job)))
+            .collect();
+        let others = waiting.into_iter().filter(|(id, _)| !paid.contains(id));
+        let needed = others.map(|(_, takes)| takes.to_u256()).fold(U256::ZERO, U256::saturating_add);
+        if needed.is_zero() {
+            return Ok(true);
+        }
+        let accounts = match self.db.balance(payer.till.wallet, now).await {
+            Ok(accounts) => accounts,
+            Err(UtxoError::Store(error)) => return Err(error.into()),
+            Err(UtxoError::Refused(_)) => return Ok(false),
+        };
+        let left = accounts.get(&payer.till.account).map_or(0, |one| one.confirmed - one.immature - one.leased);
+        Ok(needed <= U256::from(u64::try_from(left).unwrap_or(0)))
     }
 
     /// What was leased for a slot that there will not be.

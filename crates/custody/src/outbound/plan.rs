@@ -8,12 +8,14 @@ use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use store::outbound::{
     AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
 };
+use store::treasury::act::TOO_DEAR;
 use tx::{Address, BlockRef, Coin, Fee, Payment};
 
 use super::gather::Market;
 use super::send::SendWorker;
 use super::till::Till;
 use super::{OutboundError, draft};
+use crate::treasury::REQUESTER;
 
 /// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
 const MOST_BEHIND: u64 = 100;
@@ -348,7 +350,7 @@ impl SendWorker<'_> {
                 Err(why) => plan.put_off.push(over(job, why, now)),
             }
         }
-        let candidates = self.still_needed(candidates, now, plan).await;
+        let candidates = self.still_needed(candidates, now, plan).await?;
         let mut requests = Vec::with_capacity(candidates.len());
         for (job, payment) in &candidates {
             let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
@@ -361,6 +363,18 @@ impl SendWorker<'_> {
         let mut ready = Vec::new();
         for ((job, payment), quote) in candidates.into_iter().zip(quotes) {
             let quote = match quote {
+                Ok(quote) if self.is_of_a_share(job) => {
+                    // Lanes without an address are not usable.
+                    let from = own.get(&job.lane).ok_or(ChainError::ForeignAddress)?;
+                    match draft::within(self.chain, from, job, &payment, quote) {
+                        Some(quote) => quote,
+                        // The rule decides again, by the prices of then: that is no try, and no failure.
+                        None => {
+                            plan.put_off.push(over(job, TOO_DEAR.to_owned(), now));
+                            continue;
+                        }
+                    }
+                }
                 Ok(quote) => quote,
                 // It would not be paid: that costs no slot.
                 Err(error @ ChainError::Refused(_)) => {
@@ -405,13 +419,21 @@ impl SendWorker<'_> {
         Ok(ready)
     }
 
-    /// Gas for an address that has as much by now is not sent: somebody else has paid it, or this database has forgotten that it did.
+    /// A sweep that may cost no more than its rule's share of what it brings.
+    fn is_of_a_share(&self, job: &JobRow) -> bool {
+        job.kind == JobKind::Consolidation
+            && job.requester == REQUESTER
+            && job.most_fee < self.ground.row.outbound.fee_cap
+    }
+
+    /// Gas for an address that has enough by now is not sent: somebody else has paid it, or this database has forgotten that it did. Enough is what its
+    /// rule calls so; where no rule says it any more, as much as it would bring.
     async fn still_needed<'w>(
         &self,
         candidates: Vec<(&'w JobRow, Payment)>,
         now: Timestamp,
         plan: &mut Plan,
-    ) -> Vec<(&'w JobRow, Payment)> {
+    ) -> Result<Vec<(&'w JobRow, Payment)>, OutboundError> {
         let is_gas = |job: &JobRow| job.kind == JobKind::GasTopup;
         let asked: Vec<(Address, Coin)> = candidates
             .iter()
@@ -419,8 +441,11 @@ impl SendWorker<'_> {
             .map(|(_, payment)| (payment.to.clone(), Coin::Native))
             .collect();
         if asked.is_empty() {
-            return candidates;
+            return Ok(candidates);
         }
+        let gas: Vec<JobId> =
+            candidates.iter().map(|(job, _)| *job).filter(|job| is_gas(job)).map(|job| job.id).collect();
+        let conditions = self.db.topup_conditions(&self.ground.row, &gas).await?;
         let balances = self.chain.balances(&asked).await;
         let mut balances = balances.map(Vec::into_iter);
         let mut needed = Vec::with_capacity(candidates.len());
@@ -431,7 +456,9 @@ impl SendWorker<'_> {
             }
             match &mut balances {
                 Ok(balances) => match balances.next() {
-                    Some(has) if has >= payment.amount => {
+                    Some(has)
+                        if has >= payment.amount || conditions.get(&job.id).is_some_and(|needs| !needs.holds(has)) =>
+                    {
                         let why = format!("its address has {has} already, and it would bring {}", payment.amount);
                         plan.put_off.push(over(job, why, now));
                     }
@@ -443,7 +470,7 @@ impl SendWorker<'_> {
                 }
             }
         }
-        needed
+        Ok(needed)
     }
 
     /// What each lane has of each coin beyond what its open slots may still take.

@@ -96,6 +96,8 @@ impl RulesWorker<'_> {
             rule: Some(bundle.rule),
             priority: bundle.priority,
             expected_cost: bundle.fee,
+            // What it offers is fixed with what it brings.
+            most_fee: self.row.outbound.fee_cap,
             payer,
         };
         self.job(&address, self.native, bundle.amount, to, terms, round).map(Some)
@@ -199,7 +201,7 @@ impl RulesWorker<'_> {
         let (sweeps, home, now) = (round.rules.sweeps.as_slice(), round.home, round.now);
         let wanted = loose.sweep.is_settled() && sweeps.iter().any(|rule| rule.condition.holds(satoshi(loose.total)));
         let costs = if wanted { self.bundle_costs(till, destinations).await } else { None };
-        BundleSight { sweeps, costs, home, now }
+        BundleSight { sweeps, costs, home, acting: round.acting.as_ref(), now }
     }
 
     /// `None`: nobody can say now, or the network asks for more than is allowed.

@@ -27,7 +27,7 @@ use store::utxo::UtxoError;
 use crate::deposit::BadCoins;
 use crate::wallet::WalletError;
 
-pub use rules::{Decided, RulesRound, RulesWorker};
+pub use rules::{Decided, DryRun, REQUESTER, RulesRound, RulesWorker};
 pub use watch::{GAS_RUNS_DRY, TreasuryStanding, TreasuryWatch};
 
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 //!
 //! On Bitcoin a round takes the groups of users' addresses instead (`bundle`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chain::{Chain, ChainError};
@@ -15,7 +15,7 @@ use domain::treasury::{
     BandAction, Budget, CoinId, CoinNow, Fees, Former, HotCoin, RuleId, Sight, TreasuryAction, Verdict, Waits,
     WalletNow, Worth,
 };
-use domain::{Clock, GroupId, RawAmount, Timestamp, WalletRole};
+use domain::{Availability, ChainKind, Clock, GroupId, RawAmount, Timestamp, WalletRole};
 use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
@@ -47,7 +47,7 @@ const HOUR_MICROS: i64 = 3_600 * 1_000_000;
 /// A job that could not be paid for so long is over; the rule may make another.
 const JOB_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
 /// Who asks for what rules ask for.
-const REQUESTER: &str = "rules";
+pub const REQUESTER: &str = "rules";
 
 /// What one round has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,14 @@ pub struct RulesRound {
     /// There is more of the same to do at once.
     pub more: bool,
     /// What kept it from going on.
+    pub waits: Option<String>,
+}
+
+/// What would be decided, for people who only want to see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRun {
+    pub decided: Vec<Decided>,
+    /// Why nothing would be.
     pub waits: Option<String>,
 }
 
@@ -94,6 +102,8 @@ pub(super) struct Round {
     hot: Vec<HotRow>,
     /// There is a treasury.
     pub home: bool,
+    /// Coins that are not suspended. `None`: the chain is.
+    pub acting: Option<HashSet<CoinId>>,
     pub budget: Budget,
     pub now: Timestamp,
 }
@@ -167,9 +177,38 @@ impl<'a> RulesWorker<'a> {
     }
 
     /// What would be decided of all addresses, or of one, without doing it.
-    pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<Vec<Decided>, TreasuryError> {
+    pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<DryRun, TreasuryError> {
+        self.dry_run_in_pages(only, now, PAGE_ROWS).await
+    }
+
+    /// The same, by so many rows at a time.
+    pub async fn dry_run_in_pages(
+        &self,
+        only: Option<&str>,
+        now: Timestamp,
+        rows: i64,
+    ) -> Result<DryRun, TreasuryError> {
         let settled = self.db.settled_height(&self.row).await?;
-        let Some(settled) = settled else { return Ok(Vec::new()) };
+        let Some(settled) = settled else { return Ok(DryRun::default()) };
+        let waits = match self.books().await {
+            Ok(books) => books.behind(),
+            // No rule acts while nobody can say how far the chain is.
+            Err(TreasuryError::Chain(error)) => Some(format!("the chain cannot be asked now: {error}")),
+            Err(error) => return Err(error),
+        };
+        if waits.is_some() {
+            return Ok(DryRun { decided: Vec::new(), waits });
+        }
+        let decided = self.decided(only, (settled, now), rows).await?;
+        Ok(DryRun { decided, waits: None })
+    }
+
+    async fn decided(
+        &self,
+        only: Option<&str>,
+        (settled, now): (i64, Timestamp),
+        rows: i64,
+    ) -> Result<Vec<Decided>, TreasuryError> {
         if self.bundles_coins() {
             let (mut round, destinations) = self.prepare(&[], settled, now).await?;
             let groups = self.decide_groups(&mut round, &destinations, settled).await?.into_iter();
@@ -179,10 +218,12 @@ impl<'a> RulesWorker<'a> {
         }
         let mut decided = Vec::new();
         let mut after = String::new();
+        // What an hour allows is allowed to all pages together.
+        let mut budget: Option<Budget> = None;
         loop {
             let wallets = match only {
                 Some(address) => self.db.wallets_at(self.row.id, &[address.to_owned()], settled).await?,
-                None => match self.db.wallet_page(self.row.id, &after, PAGE_ROWS, settled).await? {
+                None => match self.db.wallet_page(self.row.id, &after, rows, settled).await? {
                     Some((wallets, last)) => {
                         after = last;
                         wallets
@@ -191,6 +232,7 @@ impl<'a> RulesWorker<'a> {
                 },
             };
             let (mut round, _) = self.prepare(&wallets, settled, now).await?;
+            round.budget = budget.take().unwrap_or(round.budget);
             for wallet in wallets {
                 let verdict = self.verdict(&wallet, &mut round);
                 if only.is_some() || verdict != Verdict::default() {
@@ -200,6 +242,7 @@ impl<'a> RulesWorker<'a> {
             if only.is_some() {
                 return Ok(decided);
             }
+            budget = Some(round.budget);
         }
     }
 
@@ -278,7 +321,16 @@ impl<'a> RulesWorker<'a> {
             Some(_) | None => None,
         };
         let home = destinations.treasury().is_some();
-        Ok((Round { rules, worths, fees, formers, hot: bands, home, budget, now }, destinations))
+        let acting = self.acting().await?;
+        Ok((Round { rules, worths, fees, formers, hot: bands, home, acting, budget, now }, destinations))
+    }
+
+    /// Coins that may be moved now. `None`: people have suspended the chain. Whoever makes a job looks again.
+    async fn acting(&self) -> Result<Option<HashSet<CoinId>>, TreasuryError> {
+        let row = self.db.chain(&self.row.name).await?.filter(|row| row.status == Availability::Active);
+        let active =
+            |row: ChainRow| row.listings.into_iter().filter(|one| one.active).map(|one| CoinId(one.id.0)).collect();
+        Ok(row.map(active))
     }
 
     /// Asked for with addresses that rules match, and from which nothing is under way: what has just left cannot be asked about.
@@ -370,24 +422,39 @@ impl<'a> RulesWorker<'a> {
             let made = match *action {
                 TreasuryAction::TopUp { rule, amount, priority, expected_cost } => {
                     let payer = Payer::Role(WalletRole::Gas);
-                    let terms =
-                        Terms { kind: TreasuryKind::GasTopup, rule: Some(rule), priority, expected_cost, payer };
+                    let (kind, most_fee) = (TreasuryKind::GasTopup, self.row.outbound.fee_cap);
+                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, most_fee, payer };
                     let to = (own.to_string(), wallet.group.clone(), wallet.index);
                     self.job(&wallet.address, self.native, amount, to, terms, round)?
                 }
-                TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost } => {
+                TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost, share } => {
                     let Some(home) = destinations.place(coin, amount) else { continue };
                     let to = (home.address.to_string(), home.group.clone(), home.index);
                     let (group, index, address) = (wallet.group.clone(), wallet.index, own.to_string());
                     let payer = Payer::Wallet { group, index, address };
-                    let kind = TreasuryKind::Consolidation;
-                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, payer };
+                    let (kind, most_fee) = (TreasuryKind::Consolidation, self.most_fee(coin, share, round));
+                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, most_fee, payer };
                     self.job(&wallet.address, ListingId(coin.0), amount, to, terms, round)?
                 }
             };
             jobs.push(made);
         }
         Ok(())
+    }
+
+    /// What a sweep may cost when it is sent: the rule's share of its value, but no less than what a node must be shown to take it at the prices by
+    /// which it was decided. On TRON that has a margin, for a call that runs out of energy burns all of it for nothing.
+    fn most_fee(&self, coin: CoinId, share: Option<RawAmount>, round: &Round) -> RawAmount {
+        let cap = self.row.outbound.fee_cap;
+        // Its own coin costs there what the network asks for the bytes: nothing is offered that could be less.
+        let unbounded = self.row.kind == ChainKind::Tron && coin.0 == self.native.0;
+        let (Some(share), Some(fees), false) = (share, &round.fees, unbounded) else { return cap };
+        let fee = if coin.0 == self.native.0 { Some(&fees.native) } else { fees.tokens.get(&coin) };
+        let least = fee.map_or(RawAmount::ZERO, |fee| match self.row.kind {
+            ChainKind::Tron => fee.most,
+            ChainKind::Evm | ChainKind::Bitcoin => fee.expected,
+        });
+        share.max(least).min(cap)
     }
 
     /// What hot wallets have too much of goes to the treasury, and what they lack comes from there. The signer pays the latter when people have
@@ -419,7 +486,8 @@ impl<'a> RulesWorker<'a> {
                 TreasuryKind::Surplus => self.surplus_cost(row, &home.address, amount).await,
                 TreasuryKind::GasTopup | TreasuryKind::Consolidation | TreasuryKind::Refill => RawAmount::ZERO,
             };
-            let terms = Terms { kind, rule: None, priority, expected_cost, payer };
+            let most_fee = self.row.outbound.fee_cap;
+            let terms = Terms { kind, rule: None, priority, expected_cost, most_fee, payer };
             let to = (to.address.to_string(), to.group.clone(), to.index);
             jobs.made.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
         }
@@ -468,7 +536,7 @@ impl<'a> RulesWorker<'a> {
             to,
             owner: Some((group, index)),
             amount,
-            most_fee: self.row.outbound.fee_cap,
+            most_fee: terms.most_fee,
             priority: terms.priority,
             requester: REQUESTER.to_owned(),
             expires: round.now.plus_micros(JOB_LIFE_MICROS),
@@ -484,6 +552,7 @@ pub(super) struct Terms {
     pub rule: Option<RuleId>,
     pub priority: i64,
     pub expected_cost: RawAmount,
+    pub most_fee: RawAmount,
     pub payer: Payer,
 }
 
@@ -523,6 +592,7 @@ impl Round {
             worths: &self.worths,
             fees: self.fees.as_ref(),
             home: self.home,
+            acting: self.acting.as_ref(),
             now: self.now,
         };
         sight.decide(&now, &mut self.budget)

@@ -265,7 +265,9 @@ impl<'a> Town<'a> {
     async fn eval(&self) -> Vec<Decided> {
         let (row, pinned, none) = (self.row.clone(), Arc::clone(&self.pinned), || None);
         let worker = RulesWorker::new(self.db, &self.chain, &none, row, pinned, "people".to_owned()).unwrap();
-        worker.dry_run(None, self.clock.now()).await.unwrap()
+        let dry = worker.dry_run(None, self.clock.now()).await.unwrap();
+        assert_eq!(dry.waits, None);
+        dry.decided
     }
 
     async fn waits(&self) -> Option<Waits> {

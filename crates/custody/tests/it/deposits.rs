@@ -34,7 +34,7 @@ use crate::anvil::Anvil;
 use crate::wallet_rows::key;
 
 const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
-const CONFIRMATIONS: u32 = 3;
+pub const CONFIRMATIONS: u32 = 3;
 
 /// The nodes of a chain, and who makes its blocks.
 pub enum Net {
@@ -90,6 +90,11 @@ pub fn raw(amount: u64) -> RawAmount {
 
 /// The chain with its coin and its token: each has two decimals more than the ledger.
 pub fn catalog(kind: ChainKind) -> Catalog {
+    deep_catalog(kind, CONFIRMATIONS)
+}
+
+/// The same, with so many confirmations. Two more are final.
+pub fn deep_catalog(kind: ChainKind, confirmations: u32) -> Catalog {
     let mut catalog = Catalog::default();
     let precision = Precision::new(4).unwrap();
     let (network, token) = match kind {
@@ -101,8 +106,8 @@ pub fn catalog(kind: ChainKind) -> Catalog {
         name: "net".parse().unwrap(),
         kind,
         network: network.to_owned(),
-        confirmations: CONFIRMATIONS,
-        final_confirmations: CONFIRMATIONS + 2,
+        confirmations,
+        final_confirmations: confirmations + 2,
         outbound: domain::outbound::OutboundLimits::usual(kind),
         status: Availability::Active,
     };
@@ -147,6 +152,16 @@ impl<'a> Rig<'a> {
         hot: u64,
         keys: impl FnOnce(Family, &Arc<ManualClock>) -> Vec<Group>,
     ) -> Self {
+        Self::with_depth(db, (place, CONFIRMATIONS), hot, keys).await
+    }
+
+    /// The same, with so many confirmations.
+    pub async fn with_depth(
+        db: &'a TestDb,
+        (place, confirmations): (Place, u32),
+        hot: u64,
+        keys: impl FnOnce(Family, &Arc<ManualClock>) -> Vec<Group>,
+    ) -> Self {
         // Ids begin in 2024.
         let genesis_time = u64::try_from(NOW.micros() / 1_000_000).unwrap();
         let kind = place.kind();
@@ -186,7 +201,7 @@ impl<'a> Rig<'a> {
         let pool = Pool::new(&endpoints, &settings, Arc::<ManualClock>::clone(&clock)).unwrap();
         let chain: Box<dyn Chain> = match kind {
             ChainKind::Evm => {
-                let settings = EvmSettings { tokens: vec![TETHER], ..EvmSettings::new(56, u64::from(CONFIRMATIONS)) };
+                let settings = EvmSettings { tokens: vec![TETHER], ..EvmSettings::new(56, u64::from(confirmations)) };
                 Box::new(EvmChain::new(settings, pool))
             }
             ChainKind::Tron | ChainKind::Bitcoin => {
@@ -206,7 +221,7 @@ impl<'a> Rig<'a> {
         if pinned.group(&id("treasury")).is_some() {
             pinned.add_derived(on_net(), WalletRole::Treasury, (&id("treasury"), 0), true).unwrap();
         }
-        db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
+        db.apply_treasury(&deep_catalog(kind, confirmations), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
         let mut rig = Self { db, kind, net, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
         rig.mine(3);

@@ -24,3 +24,16 @@ impl Faults for FailsAt {
 pub fn failing_at(db: &Db, at: i64) -> Db {
     db.with_faults(Arc::new(FailsAt(AtomicI64::new(at))))
 }
+
+/// Does it on a database that fails at its first point, on one that fails at its second, and so on, until one has not failed. Says how often it has.
+pub async fn killed_everywhere(db: &Db, work: impl AsyncFn(Db)) -> i64 {
+    for at in 0..5_000 {
+        let faults = Arc::new(FailsAt(AtomicI64::new(at)));
+        work(db.with_faults(Arc::<FailsAt>::clone(&faults))).await;
+        // Each point takes one, the one that fails too.
+        if faults.0.load(Ordering::SeqCst) >= 0 {
+            return at;
+        }
+    }
+    panic!("it has new points for ever");
+}

@@ -24,7 +24,7 @@ fn postgres_the_workers_of_001_need_no_more_than_they_have() {
     for place in [TRON, EVM] {
         on(Engine::Postgres, async |db| {
             db.with_roles().await;
-            low_gas_wallet(Yard::start(db, place).await).await;
+            low_gas_wallet(Yard::of_the_source(db, place).await).await;
         });
     }
 }

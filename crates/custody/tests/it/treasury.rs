@@ -3,30 +3,31 @@
 //! chain, and two workers meet. What was paid is asked of the chain.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use custody::deposit::{BalanceSync, DepositWorker, Synced};
 use custody::outbound::{SendWorker, WatchWorker};
 use custody::treasury::{RulesRound, RulesWorker};
+use custody::wallet::{UserWallet, assign};
 use devnet::{Fate, Key};
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState};
 use domain::random::Random;
 use domain::treasury::{Operator, Price};
-use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, WalletRole};
+use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, UserId, WalletRole};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
 use store::grants::DatabaseRole;
-use store::outbound::{JobFilter, JobId, ShownJob};
+use store::outbound::{JobFilter, JobId, NewJob, Payer, ShownJob};
 use store::testing::on;
 use store::treasury::cost::CostKind;
 use store::treasury::{BandSetting, GasRuleSetting, SweepRuleSetting};
 use store::{Db, Engine};
-use tx::{Address, Coin, Family};
+use tx::{Address, Coin, Family, Fee, FeeCap, Payment};
 
-use crate::deposits::{Place, Rig, catalog, id, raw};
+use crate::deposits::{CONFIRMATIONS, Place, Rig, deep_catalog, id, raw};
 use crate::outbound::Pen;
 use crate::wallet_rows::tamper;
 
@@ -113,13 +114,29 @@ pub struct Yard<'a> {
     ids: Generator<Arc<ManualClock>>,
     /// Chain units of what the source calls one TRX: on EVM a ten thousandth of the coin pays for as much.
     pub one: u64,
+    /// So many of these are brought where there are fewer than two.
+    brought: u64,
 }
 
 impl<'a> Yard<'a> {
     pub async fn start(db: &'a store::testing::TestDb, place: Place) -> Self {
+        Self::with(db, (place, CONFIRMATIONS), 40).await
+    }
+
+    /// With the source's own figures: ten are brought, and are there for good after 19 blocks on TRON and 12 on EVM.
+    pub async fn of_the_source(db: &'a store::testing::TestDb, place: Place) -> Self {
+        let place = match place {
+            Place::Devnet(ChainKind::Evm, depth) => (Place::Devnet(ChainKind::Evm, depth), 12),
+            Place::Devnet(kind, _) => (Place::Devnet(kind, 18), 19),
+            Place::Anvil => (Place::Anvil, 12),
+        };
+        Self::with(db, place, 10).await
+    }
+
+    async fn with(db: &'a store::testing::TestDb, (place, confirmations): (Place, u32), brought: u64) -> Self {
         let mut signer = None;
         let kind = place.kind();
-        let rig = Rig::with_keys(db, place, 1, |family, clock| {
+        let rig = Rig::with_depth(db, (place, confirmations), 1, |family, clock| {
             let token = match kind {
                 ChainKind::Evm => devnet::evm::TETHER.to_string(),
                 ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),
@@ -134,7 +151,7 @@ impl<'a> Yard<'a> {
         let pen = Pen { signer: signer.unwrap(), away: AtomicBool::new(false), loses: AtomicBool::new(false) };
         let ids = Generator::new(Arc::clone(&rig.clock), NodeId::new(3).unwrap());
         let one = if kind == ChainKind::Evm { 100_000_000_000_000 } else { 1_000_000 };
-        let yard = Self { rig, pen, ids, one };
+        let yard = Self { rig, pen, ids, one, brought };
         yard.apply(&yard.rules(100, None)).await;
         // The token's contract knows the treasury, so a sweep costs what it will cost every day.
         yard.rig.pay(&yard.rig.house(WalletRole::Treasury), &yard.rig.token(), 1_000_000);
@@ -143,16 +160,16 @@ impl<'a> Yard<'a> {
         yard
     }
 
-    /// If the coin < 2, top up 40 (a transfer of the token costs more than the source's ten); if USDT > threshold, sweep.
+    /// If the coin < 2, top up; if USDT > threshold, sweep.
     pub fn rules(&self, threshold: i64, most_cost_bps: Option<u32>) -> Catalog {
-        let mut catalog = catalog(self.rig.kind);
+        let mut catalog = deep_catalog(self.rig.kind, self.rig.row.confirmations);
         let units = |whole: u64| Amount::from_units(i64::try_from(whole * self.one / 100).unwrap());
         let gas = GasRuleSetting {
             chain: "net".parse().unwrap(),
             asset: "COIN".parse().unwrap(),
             operator: Operator::Below,
             threshold: units(2),
-            amount: units(40),
+            amount: units(self.brought),
             priority: 300,
             cool_down_s: 60,
             most_per_hour: 100,
@@ -300,7 +317,7 @@ impl<'a> Yard<'a> {
         let jobs: Vec<(CostKind, u64)> = costs.rows.iter().map(|row| (row.kind, row.jobs)).collect();
         assert_eq!(jobs, [(CostKind::GasTopup, 1), (CostKind::Consolidation, 1)]);
         let fee = |kind| costs.rows.iter().find(|row| row.kind == kind).unwrap().fee;
-        let brought = u128::from(40 * self.one);
+        let brought = u128::from(self.brought * self.one);
         let left = self.has(wallet, &Coin::Native).await;
         assert_eq!(fee(CostKind::Consolidation).to_string(), (brought - left).to_string());
         let gas = self.has(&self.rig.house(WalletRole::Gas), &Coin::Native).await;
@@ -337,8 +354,13 @@ impl<'a> Yard<'a> {
         let wallet = self.rig.address(user).await;
         self.rig.pay(&wallet, &self.rig.token(), usdt * 1_000_000);
         self.rig.mine(1);
-        self.pass(6).await;
+        self.pass(self.depth() + 3).await;
         wallet
+    }
+
+    /// So many blocks above make a payment confirmed.
+    fn depth(&self) -> u64 {
+        u64::from(self.rig.row.confirmations)
     }
 }
 
@@ -348,6 +370,14 @@ pub const EVM: Place = Place::Devnet(ChainKind::Evm, 2);
 pub fn on_both(test: impl AsyncFn(Yard<'_>)) {
     for place in [TRON, EVM] {
         at(place, &test);
+    }
+}
+
+fn as_in_the_source(places: &[Place]) {
+    for place in places {
+        for engine in crate::engines() {
+            on(engine, async |db| low_gas_wallet(Yard::of_the_source(db, *place).await).await);
+        }
     }
 }
 
@@ -361,8 +391,7 @@ fn waits(why: &str) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// "Test Scenario: Low Gas Wallet". The words in quotes are the source's, with its TRX; amounts that differ: a transfer of the token costs more than
-/// its ten TRX, so forty are brought.
+/// "Test Scenario: Low Gas Wallet". The words in quotes are the source's, and so are the figures: its TRX, its ten, its 19 blocks on TRON and 12 on EVM.
 pub async fn low_gas_wallet(yard: Yard<'_>) {
     // "Setup: 1. Wallet has 480 USDT (needs consolidation)  2. Wallet has 0 TRX (needs gas)  3. Gas topup rule: if TRX < 2, topup".
     let wallet = yard.low_gas_wallet(USER, 480).await;
@@ -377,7 +406,7 @@ pub async fn low_gas_wallet(yard: Yard<'_>) {
     assert!(needs_gas, "Sets needs_gas = true");
     assert!(needs_consolidation, "Sets needs_consolidation = true");
     let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().expect("Queues gas topup");
-    assert_eq!((topup.job.state, topup.job.amount), (JobState::Queued, raw(40 * yard.one)));
+    assert_eq!((topup.job.state, topup.job.amount), (JobState::Queued, raw(10 * yard.one)));
     assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 0, "Does NOT queue consolidation (gas blocks it)");
     assert_eq!(waits_for, waits("its gas is under way"));
 
@@ -389,24 +418,26 @@ pub async fn low_gas_wallet(yard: Yard<'_>) {
     let way = yard.way(topup.job.id).await;
     let none_skipped = ["queued", "picked", "building_tx", "signing", "broadcasting", "broadcasted"].map(str::to_owned);
     assert_eq!(way, none_skipped, "No state may be skipped");
-    // Until it is final nothing else is asked for.
-    for _ in 0..4 {
+    // Until it is final nothing else is asked for. Its block is the first; "Confirms after 19 blocks", on BSC 12.
+    let deep = if yard.rig.kind == ChainKind::Tron { 19 } else { 12 };
+    for above in 0..=deep {
         assert_eq!(yard.evaluate().await.jobs, 0);
         assert!(yard.flags(&wallet).await.0, "gas is needed until it is there for good");
         yard.pass(1).await;
+        let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+        assert_eq!(topup.job.state == JobState::Confirmed, above == deep, "{above} above: {}", topup.job.state);
     }
-    yard.pass(4).await;
+    yard.pass(5).await;
     let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
-    assert_eq!(topup.job.state, JobState::Confirmed, "Confirms after so many blocks");
     assert_eq!(yard.way(topup.job.id).await[6..], ["confirming", "confirmed"].map(str::to_owned));
-    assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
+    assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(10 * yard.one));
 
-    // "Cycle 3 (Balance Sync): Syncs wallet balances. Updates TRX balance: 0 → 40"
+    // "Cycle 3 (Balance Sync): Syncs wallet balances. Updates TRX balance: 0 → 10"
     let synced = yard.balance_sync().await;
     assert_eq!((synced.looked.differing, synced.waits), (0, None), "the entries have it already");
-    assert_eq!(yard.rig.balances().await[&wallet.to_string()]["COIN"], (40 * yard.one).to_string());
+    assert_eq!(yard.rig.balances().await[&wallet.to_string()]["COIN"], (10 * yard.one).to_string());
 
-    // "Cycle 4 (Rule Execution): Checks gas: 40 >= 2 (sufficient). Evaluates consolidation: 480 > 100 (matches)"
+    // "Cycle 4 (Rule Execution): Checks gas: 10 >= 2 (sufficient). Evaluates consolidation: 480 > 100 (matches)"
     assert_eq!(yard.evaluate().await.jobs, 1, "Queues consolidation");
     let (needs_gas, needs_consolidation, waits_for) = yard.flags(&wallet).await;
     assert!(needs_consolidation, "Sets needs_consolidation = true");
@@ -419,7 +450,7 @@ pub async fn low_gas_wallet(yard: Yard<'_>) {
 
     // And it comes home, all of it, exactly once.
     yard.send().await;
-    yard.pass(8).await;
+    yard.pass(deep + 5).await;
     assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
     assert_eq!(yard.has(&wallet, &usdt).await, 0);
     yard.evaluate().await;
@@ -432,43 +463,49 @@ pub async fn low_gas_wallet(yard: Yard<'_>) {
 
 #[test]
 fn low_gas_wallet_through_its_four_cycles() {
-    on_both(low_gas_wallet);
+    as_in_the_source(&[TRON, EVM]);
 }
 
 #[test]
 fn low_gas_wallet_through_its_four_cycles_on_anvil() {
-    at(Place::Anvil, low_gas_wallet);
+    as_in_the_source(&[Place::Anvil]);
 }
 
-/// Every worker dies at every point of every write, and blocks leave the chain between: one top-up, one sweep, the same end.
-fn kill_every_worker_at_every_step(places: &[Place]) {
+/// In every turn each worker dies at the first point of what it does, then at the second, and so on, until it has got through without. The
+/// signer is away in some, or signs and its answer is lost, and blocks leave the chain between: one top-up, one sweep, the same end.
+fn kill_every_worker_at_every_step(engine: Engine, places: &[Place]) {
     for place in places {
-        on(Engine::Sqlite, async |db| {
+        on(engine, async |db| {
             let yard = Yard::start(db, *place).await;
             let wallet = yard.low_gas_wallet(USER, 480).await;
             let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
             let before = yard.has(&treasury, &usdt).await;
-            for at in 0..80 {
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                // Whatever failed, the next one begins at the rows. Another worker has the rules every second time.
-                drop(yard.rules_on(&faulty, ["one", "two"][usize::from(at % 2 == 0)]).await);
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                yard.send_on(&faulty).await;
-                if at % 3 == 0 {
-                    yard.rig.mine(1);
-                }
-                let faulty = crate::faulty::failing_at(yard.rig.db, at);
-                yard.books_on(&faulty).await;
-                if at % 3 == 0 {
-                    yard.sync().await;
-                }
-                if at % 17 == 16 {
+            let mut died = [0; 3];
+            for turn in 0..24 {
+                yard.pen.away.store(turn % 5 == 2, Ordering::Relaxed);
+                yard.pen.loses.store(turn % 5 == 4, Ordering::Relaxed);
+                // Whatever failed, the next one begins at the rows. Another worker takes the rules over when the lease of the first has ended.
+                let name = ["one", "two"][usize::from(turn % 6 < 3)];
+                let rules = async |faulty: Db| drop(yard.rules_on(&faulty, name).await);
+                let send = async |faulty: Db| {
+                    yard.send_on(&faulty).await;
+                };
+                let books = async |faulty: Db| yard.books_on(&faulty).await;
+                died[0] += crate::faulty::killed_everywhere(yard.rig.db, rules).await;
+                died[1] += crate::faulty::killed_everywhere(yard.rig.db, send).await;
+                yard.rig.mine(1);
+                died[2] += crate::faulty::killed_everywhere(yard.rig.db, books).await;
+                if turn % 9 == 8 {
                     yard.rig.reorg(2, Fate::Moved);
                     yard.sync().await;
                 }
-                // A worker that died has its leases until they are over.
                 yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
             }
+            assert!(died.iter().all(|times| *times > 80), "each has points, in each turn: {died:?}");
+            yard.pen.away.store(false, Ordering::Relaxed);
+            yard.pen.loses.store(false, Ordering::Relaxed);
+            // Whoever had the rules last has them no more.
+            yard.rig.clock.set(yard.rig.clock.now().plus_micros(121_000_000));
             for _ in 0..12 {
                 yard.pass(2).await;
                 yard.evaluate().await;
@@ -484,12 +521,17 @@ fn kill_every_worker_at_every_step(places: &[Place]) {
 
 #[test]
 fn low_gas_wallet_with_every_worker_killed_at_every_step() {
-    kill_every_worker_at_every_step(&[TRON, EVM]);
+    kill_every_worker_at_every_step(Engine::Sqlite, &[TRON, EVM]);
+}
+
+#[test]
+fn postgres_low_gas_wallet_with_every_worker_killed_at_every_step() {
+    kill_every_worker_at_every_step(Engine::Postgres, &[EVM]);
 }
 
 #[test]
 fn low_gas_wallet_with_every_worker_killed_at_every_step_on_anvil() {
-    kill_every_worker_at_every_step(&[Place::Anvil]);
+    kill_every_worker_at_every_step(Engine::Sqlite, &[Place::Anvil]);
 }
 
 /// A top-up whose block leaves the chain is sent again, the same bytes: no second one is made for it.
@@ -540,6 +582,145 @@ fn a_sweep_goes_by_the_balance_and_only_when_it_pays() {
         let made = yard.evaluate().await.jobs;
         assert_eq!(made, 1, "{:?}", yard.flags(&wallet).await);
         assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    });
+}
+
+/// The rule's share holds until the sweep is sent: one that has become dear between the decision and the send is not paid, says so, and goes when prices
+/// have fallen. Of the reserve for prices that rise only what the share leaves is offered.
+#[test]
+fn a_sweep_that_became_dear_waits_and_is_never_paid_above_its_share() {
+    on_both(async |yard| {
+        yard.apply(&yard.rules(100, Some(200))).await;
+        let (wallet, usdt) = (yard.rig.address(USER).await, yard.rig.token());
+        let treasury = yard.rig.house(WalletRole::Treasury);
+        let before = yard.has(&treasury, &usdt).await;
+        // It has its gas.
+        yard.rig.pay(&wallet, &usdt, 480_000_000);
+        yard.rig.pay(&wallet, &Coin::Native, 100 * yard.one);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        // A price at which the share is just enough: on EVM for what the sweep is expected to cost and a twentieth of that, on TRON for what a node
+        // must be shown and as much more.
+        let (cap, tight) = match yard.rig.kind {
+            ChainKind::Evm => {
+                let price = 20_000_000_000;
+                (FeeCap(Fee::Eip1559 { max_fee: price, max_priority: price }), true)
+            }
+            ChainKind::Tron | ChainKind::Bitcoin => (FeeCap(Fee::FeeLimit(100_000_000)), false),
+        };
+        let payment = Payment { to: treasury.clone(), coin: usdt.clone(), amount: raw(480_000_000) };
+        let quote = yard.rig.chain.quote(&wallet, &payment, cap).await.unwrap();
+        let asked = if tight { quote.expected } else { quote.needs };
+        let asked = u128::try_from(asked.to_u256()).unwrap();
+        let share = asked * 21 / 20;
+        assert!(share < u128::try_from(quote.most.to_u256()).unwrap(), "the reserve does not fit into it");
+        // 2 % of 480, in millionths, for so many coins of six decimals.
+        let value: u128 = 9_600_000 * 1_000_000;
+        yard.price("USDT", 1_000_000_000_000).await;
+        yard.price("COIN", u64::try_from(value * 1_000_000 / share).unwrap()).await;
+        assert_eq!(yard.evaluate().await.jobs, 1, "{:?}", yard.flags(&wallet).await);
+        yard.rig.model(|model, _| model.fee_factor(10));
+        let had = yard.has(&wallet, &Coin::Native).await;
+        yard.send().await;
+        let [ended] = yard.jobs(JobKind::Consolidation).await.try_into().unwrap();
+        assert_eq!(ended.job.state, JobState::FailedFinal, "{}", ended.job.reason);
+        assert!(ended.job.reason.contains("more than the rule's share"), "{}", ended.job.reason);
+        yard.pass(3).await;
+        assert_eq!(yard.has(&wallet, &Coin::Native).await, had, "nothing was paid");
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        let (_, needs, why) = yard.flags(&wallet).await;
+        assert!(needs && why.as_ref().is_some_and(|why| why.contains("would cost")), "it waits for its price: {why:?}");
+        yard.rig.model(|model, _| model.fee_factor(1));
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
+        yard.pass(1).await;
+        assert_eq!(yard.evaluate().await.jobs, 1, "{:?}", yard.flags(&wallet).await);
+        yard.send().await;
+        yard.pass(8).await;
+        assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
+        let paid = had - yard.has(&wallet, &Coin::Native).await;
+        assert!(0 < paid && paid <= share, "{paid} of {share}");
+        yard.rig.assert_true().await;
+    });
+}
+
+/// How much a rule may do in an hour is known to whoever has the rules next: of two addresses one gets gas, and the other an hour later.
+#[test]
+fn two_workers_share_what_an_hour_allows() {
+    on_both(async |yard| {
+        let wallets = [yard.low_gas_wallet(USER, 480).await, yard.low_gas_wallet(USER + 1, 480).await];
+        let mut rules = yard.rules(100, None);
+        rules.rules.gas.get_mut("low-gas").unwrap().most_per_hour = 1;
+        yard.apply(&rules).await;
+        assert_eq!(yard.rules_on(yard.rig.db, "one").await.unwrap().jobs, 1);
+        // The first is gone, and its lease ends.
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(121_000_000));
+        let second = yard.rules_on(yard.rig.db, "two").await.unwrap();
+        assert_eq!((second.jobs, second.looked), (0, 2));
+        let [job] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+        let [other] = wallets.iter().filter(|wallet| wallet.to_string() != job.job.to).collect::<Vec<_>>()[..] else {
+            panic!("{} is none of them", job.job.to);
+        };
+        let why = waits("the rule has made as many jobs as it may in an hour");
+        assert_eq!(yard.flags(other).await, (true, true, why));
+        yard.rig.clock.set(yard.rig.clock.now().plus_micros(3_600_000_000));
+        assert_eq!(yard.rules_on(yard.rig.db, "two").await.unwrap().jobs, 1);
+    });
+}
+
+/// More addresses wait to be swept than a worker takes at a time, and it has as many in hand: a withdrawal goes out in the next round all the same, and is in the next block.
+#[test]
+fn six_hundred_sweeps_do_not_delay_a_withdrawal() {
+    on(Engine::Sqlite, async |db| {
+        let yard = Yard::start(db, EVM).await;
+        let (home, hot) = (yard.rig.house(WalletRole::Treasury), yard.rig.house(WalletRole::Hot));
+        yard.rig.pay(&hot, &Coin::Native, 100 * yard.one);
+        let users: Vec<UserId> = (1..=600).map(|number| UserId::new(number).unwrap()).collect();
+        let (group, now) = (id("users"), yard.rig.clock.now());
+        let assigned = assign(db.of(DatabaseRole::Api), &yard.rig.pinned, &group, &users, now).await;
+        let wallets = assigned.unwrap().wallets;
+        for some in wallets.chunks(100) {
+            some.iter().for_each(|wallet| yard.rig.pay(&wallet.address, &Coin::Native, 10 * yard.one));
+            yard.rig.mine(1);
+        }
+        yard.pass(1).await;
+        let job = |kind: JobKind, reference: String, to: &Address, owner, payer| NewJob {
+            id: yard.ids.next().unwrap(),
+            listing: yard.rig.row.native().unwrap().id,
+            kind,
+            reference,
+            to: to.to_string(),
+            owner,
+            amount: raw(yard.one),
+            most_fee: yard.rig.row.outbound.fee_cap,
+            priority: kind.priority(),
+            requester: "ann".to_owned(),
+            expires: yard.rig.clock.now().plus_micros(3_600_000_000),
+            payer,
+        };
+        let sweep = |wallet: &UserWallet| {
+            let address = wallet.address.to_string();
+            let payer = Payer::Wallet { group: id("users"), index: wallet.user.get(), address: address.clone() };
+            job(JobKind::Consolidation, address, &home, Some((id("treasury"), 0)), payer)
+        };
+        let sweeps: Vec<NewJob> = wallets.iter().map(sweep).collect();
+        let now = yard.rig.clock.now();
+        assert_eq!(db.add_jobs(yard.rig.row.id, &sweeps, now).await.unwrap().len(), 600);
+        yard.send_on(db).await.unwrap();
+        let (out, waiting): (Vec<ShownJob>, Vec<_>) = yard
+            .jobs(JobKind::Consolidation)
+            .await
+            .into_iter()
+            .partition(|shown| shown.job.state == JobState::Broadcasted);
+        assert!(out.len() > 200 && waiting.len() > 300, "{} are out, {} wait", out.len(), waiting.len());
+        let customer = Key::numbered(5_000).evm();
+        let payer = Payer::Role(WalletRole::Hot);
+        let withdrawal = job(JobKind::Withdrawal, customer.to_string(), &customer, None, payer);
+        db.add_jobs(yard.rig.row.id, &[withdrawal], now).await.unwrap();
+        yard.send_on(db).await.unwrap();
+        let [paid] = yard.jobs(JobKind::Withdrawal).await.try_into().unwrap();
+        assert_eq!(paid.job.state, JobState::Broadcasted, "{}", paid.job.reason);
+        yard.rig.mine(1);
+        assert_eq!(yard.has(&customer, &Coin::Native).await, u128::from(yard.one));
     });
 }
 

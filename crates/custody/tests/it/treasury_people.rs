@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use custody::outbound::approve::intent_of;
+use custody::treasury::RulesWorker;
 use devnet::Fate;
 use domain::outbound::{JobKind, JobState};
-use domain::{Amount, Clock, WalletRole};
+use domain::treasury::{TreasuryAction, Verdict, Waits};
+use domain::{Amount, Availability, ChainName, Clock, Symbol, WalletRole};
 use store::Engine;
+use store::grants::DatabaseRole;
 use store::outbound::read::JobReply;
 use store::outbound::{ApprovalSignature, JobApproval, JobId, NewJob, Payer, ShownJob};
 use store::testing::on;
@@ -25,6 +28,17 @@ impl Yard<'_> {
         let band = BandSetting { floor: units(100), target: units(400), ceiling: units(900), active: true };
         rules.rules.bands.insert(key, band);
         self.apply(&rules).await;
+    }
+
+    /// What would be decided, by so many rows at a time: actions, and why coins wait.
+    async fn dry_run(&self, rows: i64) -> (Vec<TreasuryAction>, Vec<Waits>, Option<String>) {
+        let (row, pinned, none) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned), || None);
+        let (db, now) = (self.rig.db.of(DatabaseRole::Rules), self.rig.clock.now());
+        let worker = RulesWorker::new(db, &*self.rig.chain, &none, row, pinned, "people".to_owned()).unwrap();
+        let dry = worker.dry_run_in_pages(None, now, rows).await.unwrap();
+        let verdicts: Vec<Verdict> = dry.decided.into_iter().map(|one| one.verdict).collect();
+        let actions = verdicts.iter().flat_map(|verdict| verdict.actions.clone()).collect();
+        (actions, verdicts.iter().flat_map(|verdict| verdict.waits.iter().map(|(_, why)| *why)).collect(), dry.waits)
     }
 
     async fn only(&self, kind: JobKind) -> ShownJob {
@@ -129,6 +143,69 @@ fn gas_that_is_there_already_is_not_sent() {
         }
         assert_eq!(yard.has(&wallet, &yard.rig.token()).await, 0);
         assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    });
+}
+
+/// Less than the top-up would bring, and enough for its rule: it is not sent either. Without the rule, as much as it would bring is wanted.
+#[test]
+fn gas_that_its_rule_calls_enough_is_not_sent() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        assert_eq!(yard.evaluate().await.jobs, 1);
+        let brought = yard.only(JobKind::GasTopup).await.job.amount;
+        let less = brought.checked_sub(raw(yard.one)).unwrap();
+        yard.rig.pay(&wallet, &Coin::Native, u64::try_from(less.to_u256()).unwrap());
+        yard.rig.mine(1);
+        yard.pass(1).await;
+        let ended = yard.only(JobKind::GasTopup).await.job;
+        assert_eq!(ended.state, JobState::FailedFinal, "{}", ended.reason);
+        assert!(ended.reason.contains("already"), "{}", ended.reason);
+        assert_eq!(raw(u64::try_from(yard.has(&wallet, &Coin::Native).await).unwrap()), less);
+        // Another address, whose rule people have switched off: what is queued goes on, for it has less than it would get.
+        let other = yard.low_gas_wallet(USER + 1, 480).await;
+        yard.evaluate().await;
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 2);
+        let mut off = yard.rules(100, None);
+        off.rules.gas.get_mut("low-gas").unwrap().active = false;
+        yard.apply(&off).await;
+        yard.rig.pay(&other, &Coin::Native, u64::try_from(less.to_u256()).unwrap());
+        yard.rig.mine(1);
+        yard.pass(8).await;
+        let states: Vec<JobState> = yard.jobs(JobKind::GasTopup).await.iter().map(|shown| shown.job.state).collect();
+        assert!(states.contains(&JobState::Confirmed), "{states:?}");
+    });
+}
+
+/// What people are shown is what would be done: nothing of a chain or a coin that is suspended, nothing on books that are behind, and no more than an hour
+/// allows, by however many pages it is read.
+#[test]
+fn what_would_be_decided_is_what_would_be_done() {
+    on_both(async |yard| {
+        yard.low_gas_wallet(USER, 480).await;
+        yard.low_gas_wallet(USER + 1, 480).await;
+        let mut rules = yard.rules(100, None);
+        rules.rules.gas.get_mut("low-gas").unwrap().most_per_hour = 1;
+        yard.apply(&rules).await;
+        for rows in [1, 20_000] {
+            let (actions, waits, why) = yard.dry_run(rows).await;
+            assert!(matches!(actions[..], [TreasuryAction::TopUp { .. }]), "{rows}: {actions:?}");
+            assert_eq!((waits, why), (vec![Waits::NeedsGas, Waits::MostPerHour], None), "{rows}");
+        }
+        let (chain, coin): (ChainName, Symbol) = ("net".parse().unwrap(), "COIN".parse().unwrap());
+        let mut suspended = rules.clone();
+        suspended.chains.get_mut(&chain).unwrap().status = Availability::Suspended;
+        yard.apply(&suspended).await;
+        assert_eq!(yard.dry_run(20_000).await, (vec![], vec![Waits::ChainSuspended; 2], None));
+        let mut suspended = rules.clone();
+        suspended.listings.get_mut(&(coin, chain)).unwrap().status = Availability::Suspended;
+        yard.apply(&suspended).await;
+        assert_eq!(yard.dry_run(20_000).await, (vec![], vec![Waits::CoinSuspended; 2], None));
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        yard.apply(&rules).await;
+        yard.rig.mine(30);
+        let (actions, waits, why) = yard.dry_run(20_000).await;
+        assert_eq!((actions, waits), (vec![], vec![]));
+        assert!(why.as_ref().is_some_and(|why| why.contains("books are proven to block")), "{why:?}");
     });
 }
 

@@ -3,11 +3,13 @@
 //! There a balance is many coins, and each costs something to spend. So a rule is held against what the addresses of a group have together.
 //! Nothing comes back: the signer lets no change go to users' addresses, because each of them is somebody's.
 
+use std::collections::HashSet;
+
 use ruint::aliases::U256;
 
 use super::CoinId;
 use super::rule::{Budget, RuleId, SweepRule};
-use super::wallet::{Former, TreasuryAction, Waits, former_sweep};
+use super::wallet::{Former, TreasuryAction, Waits, acts, former_sweep};
 use crate::raw::RawAmount;
 use crate::time::Timestamp;
 
@@ -56,6 +58,8 @@ pub struct BundleSight<'a> {
     pub costs: Option<BundleCosts>,
     /// There is a treasury to bring coins to.
     pub home: bool,
+    /// Coins that are not suspended. `None`: their chain is.
+    pub acting: Option<&'a HashSet<CoinId>>,
     pub now: Timestamp,
 }
 
@@ -74,7 +78,8 @@ pub struct Bundle {
 impl Bundle {
     pub const fn action(&self, coin: CoinId) -> TreasuryAction {
         let Self { rule, amount, priority, fee, .. } = *self;
-        TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee }
+        // What it offers is fixed with what it brings.
+        TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee, share: None }
     }
 }
 
@@ -111,6 +116,7 @@ impl BundleSight<'_> {
             return Err(Waits::TooDear { cost: satoshi(fee) });
         }
         let amount = held.checked_sub(fee).filter(|amount| *amount >= costs.dust).ok_or(Waits::FeeEatsIt)?;
+        acts(self.acting, group.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
@@ -181,7 +187,9 @@ mod tests {
     }
 
     fn decide(rule: &SweepRule, costs: Option<BundleCosts>, group: &LooseCoins) -> Option<Result<Bundle, Waits>> {
-        let sight = BundleSight { sweeps: std::slice::from_ref(rule), costs, home: true, now: at(1_000) };
+        let acting = HashSet::from([BTC]);
+        let (sweeps, acting) = (std::slice::from_ref(rule), Some(&acting));
+        let sight = BundleSight { sweeps, costs, home: true, acting, now: at(1_000) };
         sight.decide(group, &mut Budget::default())
     }
 
@@ -236,11 +244,13 @@ mod tests {
     fn without_a_price_a_treasury_or_room_in_the_hour_it_waits() {
         let (rule, coins) = (rule(1, None), group(&[100_000]));
         assert_eq!(decide(&rule, None, &coins), Some(Err(Waits::NoFees)));
-        let mut sight =
-            BundleSight { sweeps: std::slice::from_ref(&rule), costs: Some(costs(1_000)), home: false, now: at(1) };
+        let (acting, sweeps) = (HashSet::from([BTC]), std::slice::from_ref(&rule));
+        let mut sight = BundleSight { sweeps, costs: Some(costs(1_000)), home: false, acting: None, now: at(1) };
         let mut budget = Budget::new([(RuleId::Sweep(1), 1)]);
         assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::NoHome)));
         sight.home = true;
+        assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::ChainSuspended)));
+        sight.acting = Some(&acting);
         assert!(sight.decide(&coins, &mut budget).unwrap().is_ok());
         assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::MostPerHour)));
     }

@@ -22,7 +22,7 @@ pub mod wallet;
 
 pub use band::{Band, BandAction, Homes, HotCoin};
 pub use bundle::{Bundle, BundleCosts, BundleSight, LooseCoin, LooseCoins};
-pub use price::{Fee, Fees, Price, Worth, share_bps};
+pub use price::{Fee, Fees, Price, Worth, coins_of_share, share_bps};
 pub use rule::{Budget, Condition, GasRule, Operator, Pace, RuleId, SweepRule};
 pub use supply::GasSupply;
 pub use wallet::{CoinNow, Former, Sight, TreasuryAction, Verdict, Waits, WalletNow};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ruint::Uint;
+use ruint::aliases::U256;
 
 use super::CoinId;
 use crate::raw::RawAmount;
@@ -37,6 +38,13 @@ pub struct Fee {
     pub expected: RawAmount,
     /// It is sent with so much: the address must have it.
     pub most: RawAmount,
+}
+
+impl Fees {
+    /// What the dearest of these payments is sent with: of a coin that nobody was asked about now, no less is known.
+    pub(super) fn most(&self) -> RawAmount {
+        self.tokens.values().map(|fee| fee.most).fold(self.native.most, RawAmount::max)
+    }
 }
 
 const fn wide(amount: RawAmount) -> Wide {
@@ -79,9 +87,22 @@ pub fn is_too_dear(cost: (RawAmount, Worth), value: (RawAmount, Worth), most_bps
     Some(left > right)
 }
 
+/// As much of a coin as is worth so great a share of a value, rounded down: what may be paid for it. `None`: a price is missing, or the coin is worth
+/// nothing, and then any amount of it is.
+pub fn coins_of_share(own: Worth, value: (RawAmount, Worth), most_bps: u32) -> Option<RawAmount> {
+    let (paid, got) = (own.price?, value.1.price?);
+    let worth = wide(value.0)
+        .saturating_mul(Wide::from(got.0))
+        .saturating_mul(ten_to(own.decimals))
+        .saturating_mul(Wide::from(most_bps));
+    let unit = ten_to(value.1.decimals).saturating_mul(Wide::from(paid.0)).saturating_mul(Wide::from(10_000_u32));
+    let [one, two, three, four, beyond @ ..] = worth.checked_div(unit)?.into_limbs();
+    let coins = if beyond == [0; 4] { U256::from_limbs([one, two, three, four]) } else { U256::MAX };
+    Some(RawAmount::from_u256(coins))
+}
+
 #[cfg(test)]
 mod tests {
-    use ruint::aliases::U256;
 
     use super::*;
 
@@ -105,6 +126,27 @@ mod tests {
         let dear = |usdt_raw| is_too_dear((raw(200_000_000_000_000), bnb), (raw(usdt_raw), usdt), 100);
         assert_eq!(dear(12_000_000_000_000_000_000), Some(false));
         assert_eq!(dear(11_999_999_999_999_999_999), Some(true));
+    }
+
+    #[test]
+    fn what_may_be_paid_is_never_dearer_than_the_share() {
+        // 2 % of 175 USDT are 3.50, which 14 TRX at 0.25 are worth.
+        let (trx, usdt) = (worth(1, 6, 250_000), worth(2, 6, 1_000_000));
+        assert_eq!(coins_of_share(trx, (raw(175_000_000), usdt), 200), Some(raw(14_000_000)));
+        // 1 % of 12 USDT are 0.12, which 0.0002 BNB at 600 are worth.
+        let (bnb, wide_usdt) = (worth(1, 18, 600_000_000), worth(2, 18, 1_000_000));
+        let share = coins_of_share(bnb, (raw(12_000_000_000_000_000_000), wide_usdt), 100);
+        assert_eq!(share, Some(raw(200_000_000_000_000)));
+        for units in [1, 7, 174_999_999, 1_000_000_000_000_000] {
+            let share = coins_of_share(trx, (raw(units), usdt), 123).unwrap();
+            assert_eq!(is_too_dear((share, trx), (raw(units), usdt), 123), Some(false), "{units}");
+            let more = share.checked_add(raw(1)).unwrap();
+            assert_eq!(is_too_dear((more, trx), (raw(units), usdt), 123), Some(true), "{units}");
+        }
+        assert_eq!(coins_of_share(Worth { price: None, ..trx }, (raw(1), usdt), 100), None);
+        assert_eq!(coins_of_share(Worth { price: Some(Price(0)), ..trx }, (raw(1), usdt), 100), None);
+        let most = RawAmount::from_u256(U256::MAX);
+        assert_eq!(coins_of_share(worth(1, 6, 1), (most, worth(2, 0, u64::MAX)), 10_000), Some(most));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! One address of a user: what it needs, what is done about it, or why nothing is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::CoinId;
-use super::price::{Fee, Fees, Worth, is_too_dear};
+use super::price::{Fee, Fees, Worth, coins_of_share, is_too_dear};
 use super::rule::{Budget, GasRule, Pace, RuleId, SweepRule, resting};
 use crate::raw::RawAmount;
 use crate::time::Timestamp;
@@ -73,13 +73,28 @@ pub struct Sight<'a> {
     pub fees: Option<&'a Fees>,
     /// There is a treasury to bring coins to.
     pub home: bool,
+    /// Coins that are not suspended. `None`: their chain is.
+    pub acting: Option<&'a HashSet<CoinId>>,
     pub now: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreasuryAction {
-    TopUp { rule: RuleId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
-    Sweep { rule: RuleId, coin: CoinId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
+    TopUp {
+        rule: RuleId,
+        amount: RawAmount,
+        priority: i64,
+        expected_cost: RawAmount,
+    },
+    Sweep {
+        rule: RuleId,
+        coin: CoinId,
+        amount: RawAmount,
+        priority: i64,
+        expected_cost: RawAmount,
+        /// So much of the chain's own coin is worth the rule's share of it. `None`: it may cost anything.
+        share: Option<RawAmount>,
+    },
 }
 
 /// Why nothing is done about a coin that a rule matches.
@@ -111,6 +126,8 @@ pub enum Waits {
         until: Timestamp,
     },
     MostPerHour,
+    ChainSuspended,
+    CoinSuspended,
 }
 
 impl fmt::Display for Waits {
@@ -140,6 +157,8 @@ impl fmt::Display for Waits {
             Self::FeeEatsIt => f.write_str("it is less than its own fee"),
             Self::CoolDown { until } => write!(f, "the rule rests for this address until {until}"),
             Self::MostPerHour => f.write_str("the rule has made as many jobs as it may in an hour"),
+            Self::ChainSuspended => f.write_str("the chain is suspended"),
+            Self::CoinSuspended => f.write_str("its coin is suspended"),
         }
     }
 }
@@ -238,6 +257,11 @@ impl Sight<'_> {
             return;
         }
         let mut left = wallet.native.spendable;
+        // What another token's sweep is sent with is spoken for until the books have seen what it took.
+        for coin in wallet.tokens.iter().filter(|coin| !coin.sweep.is_settled()) {
+            let fee = fees.tokens.get(&coin.coin).map_or(fees.most(), |fee| fee.most);
+            left = left.checked_sub(fee).unwrap_or(RawAmount::ZERO);
+        }
         for (coin, rule, fee) in worth {
             match self.sweep(wallet, (coin, rule), left, fee, budget) {
                 Ok(action) => {
@@ -261,6 +285,12 @@ impl Sight<'_> {
         }
     }
 
+    /// What bringing it home may cost: prices may rise until it is sent.
+    fn share(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule) -> Option<RawAmount> {
+        let (own, worth) = (self.worths.get(&wallet.native.coin)?, self.worths.get(&coin.coin)?);
+        coins_of_share(*own, (coin.spendable, *worth), rule.most_cost_bps?)
+    }
+
     fn top_up(
         &self,
         wallet: &WalletNow,
@@ -278,6 +308,7 @@ impl Sight<'_> {
             }
             Former::Never => {}
         }
+        acts(self.acting, wallet.native.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
@@ -301,11 +332,13 @@ impl Sight<'_> {
         if left < fee.most {
             return Err(Waits::GasBelowFee { has: left, needs: fee.most });
         }
+        acts(self.acting, coin.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
+        let share = self.share(wallet, coin, rule);
         let (rule, coin, amount, priority) = (rule.id, coin.coin, coin.spendable, rule.pace.priority);
-        Ok(TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee.expected })
+        Ok(TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee.expected, share })
     }
 
     /// The chain's own coin goes last, and what its fee may take stays.
@@ -327,11 +360,13 @@ impl Sight<'_> {
         let left = plus(fee.most, RawAmount::from_u256(fee.most.to_u256().wrapping_shr(2)));
         let amount = coin.spendable.checked_sub(left).filter(|amount| *amount > RawAmount::ZERO);
         let amount = amount.ok_or(Waits::FeeEatsIt)?;
+        acts(self.acting, coin.coin)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
         }
+        let share = self.share(wallet, coin, rule);
         let (rule, priority) = (rule.id, rule.pace.priority);
-        Ok(TreasuryAction::Sweep { rule, coin: coin.coin, amount, priority, expected_cost: fee.expected })
+        Ok(TreasuryAction::Sweep { rule, coin: coin.coin, amount, priority, expected_cost: fee.expected, share })
     }
 
     /// Neither gas nor an earlier sweep is still to come.
@@ -354,6 +389,15 @@ pub(super) fn former_sweep(sweep: Former, pace: &Pace, now: Timestamp) -> Result
         Former::Ended { at, settled: true, failures } => {
             resting(at, failures, pace, now).map_or(Ok(()), |until| Err(Waits::CoolDown { until }))
         }
+    }
+}
+
+/// Nothing is moved of what people have suspended.
+pub(super) fn acts(acting: Option<&HashSet<CoinId>>, coin: CoinId) -> Result<(), Waits> {
+    match acting {
+        None => Err(Waits::ChainSuspended),
+        Some(acting) if acting.contains(&coin) => Ok(()),
+        Some(_) => Err(Waits::CoinSuspended),
     }
 }
 

@@ -60,12 +60,23 @@ impl Rules {
     }
 
     fn within(&self, wallet: &WalletNow, budget: &mut Budget, now: Timestamp) -> Verdict {
+        self.acting(wallet, budget, now, Some(&HashSet::from([TRX, USDT, USDC])))
+    }
+
+    fn acting(
+        &self,
+        wallet: &WalletNow,
+        budget: &mut Budget,
+        now: Timestamp,
+        acting: Option<&HashSet<CoinId>>,
+    ) -> Verdict {
         let sight = Sight {
             gas: &self.gas,
             sweeps: &self.sweeps,
             worths: &self.worths,
             fees: self.fees.as_ref(),
             home: true,
+            acting,
             now,
         };
         sight.decide(wallet, budget)
@@ -86,7 +97,9 @@ fn top_up() -> TreasuryAction {
 
 fn sweep(units: u64) -> TreasuryAction {
     let (rule, amount) = (SWEEP, whole(units));
-    TreasuryAction::Sweep { rule, coin: USDT, amount, priority: 400, expected_cost: whole(4) }
+    // 2 % of it, at four TRX for one.
+    let share = Some(RawAmount::from_u256(U256::from(units * 80_000)));
+    TreasuryAction::Sweep { rule, coin: USDT, amount, priority: 400, expected_cost: whole(4), share }
 }
 
 #[test]
@@ -194,6 +207,8 @@ fn the_fee_coin_goes_last_and_leaves_its_fee() {
         amount: whole(units).checked_sub(RawAmount::from_u256(U256::from(500_000_u64))).unwrap(),
         priority: 400,
         expected_cost: whole(1),
+        // 2 % of sixty.
+        share: Some(RawAmount::from_u256(U256::from(1_200_000_u64))),
     };
     assert_eq!(rules.decide(&wallet(60, 0)).actions, [native(58)]);
     let both = rules.decide(&wallet(60, 480));
@@ -255,17 +270,70 @@ fn what_failed_is_tried_later_and_later() {
 
 #[test]
 fn without_a_treasury_nothing_is_brought_and_without_fees_a_need_stays_a_need() {
-    let rules = rules();
+    let (rules, acting) = (rules(), HashSet::from([TRX, USDT]));
     let sight = |home, fees| Sight {
         gas: &rules.gas,
         sweeps: &rules.sweeps,
         worths: &rules.worths,
         fees,
         home,
+        acting: Some(&acting),
         now: at(1_000),
     };
     let homeless = sight(false, rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, Waits::NoHome)]));
     let unknown = sight(true, None).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((unknown.needs_gas, unknown.actions, unknown.waits), (vec![USDT], vec![], vec![(USDT, Waits::NoFees)]));
+}
+
+#[test]
+fn what_is_suspended_waits_and_takes_nothing_of_the_hour() {
+    let rules = rules();
+    let mut budget = Budget::new([(GAS, 99), (SWEEP, 99)]);
+    let mut decide = |wallet: &WalletNow, acting: Option<&[CoinId]>| {
+        let acting: Option<HashSet<CoinId>> = acting.map(|coins| coins.iter().copied().collect());
+        rules.acting(wallet, &mut budget, at(1_000), acting.as_ref())
+    };
+    // Gas is of the chain's own coin.
+    for (acting, why) in [(None, Waits::ChainSuspended), (Some([USDT].as_slice()), Waits::CoinSuspended)] {
+        let verdict = decide(&wallet(0, 480), acting);
+        assert_eq!((verdict.needs_gas, verdict.actions, verdict.waits), (vec![USDT], vec![], vec![(USDT, why)]));
+    }
+    for (acting, why) in [(None, Waits::ChainSuspended), (Some([TRX].as_slice()), Waits::CoinSuspended)] {
+        let verdict = decide(&wallet(10, 480), acting);
+        assert_eq!((verdict.needs_gas, verdict.actions, verdict.waits), (vec![], vec![], vec![(USDT, why)]));
+    }
+    let native = decide(&wallet(60, 0), Some([USDT].as_slice()));
+    assert_eq!((native.actions, native.waits), (vec![], vec![(TRX, Waits::CoinSuspended)]));
+    // Something else says more.
+    let open = WalletNow { topup: Former::Open, ..wallet(0, 480) };
+    assert_eq!(decide(&open, None).waits, [(USDT, Waits::GasUnderWay)]);
+    // Nothing of what the hour allows was used.
+    assert_eq!(decide(&wallet(0, 480), Some([TRX].as_slice())).actions, [top_up()]);
+    assert_eq!(decide(&wallet(10, 480), Some([USDT].as_slice())).actions, [sweep(480)]);
+}
+
+#[test]
+fn gas_of_a_sweep_that_is_open_is_not_counted_twice() {
+    let mut rules = rules();
+    let two = |rules: &Rules, trx, usdt| {
+        let mut wallet = wallet(trx, 480);
+        wallet.tokens[0].sweep = usdt;
+        wallet.tokens.push(coin(USDC, 480));
+        rules.decide(&wallet)
+    };
+    let usdc = |verdict: &Verdict| {
+        verdict.actions.iter().any(|one| matches!(one, TreasuryAction::Sweep { coin, .. } if *coin == USDC))
+    };
+    // Each is sent with six.
+    for under_way in [Former::Open, Former::Ended { at: at(1), settled: false, failures: 0 }] {
+        let short = two(&rules, 11, under_way);
+        assert!(!usdc(&short), "{short:?}");
+        assert!(short.waits.contains(&(USDC, Waits::GasBelowFee { has: whole(5), needs: whole(6) })), "{short:?}");
+        assert!(usdc(&two(&rules, 12, under_way)));
+    }
+    assert_eq!(two(&rules, 12, Former::Ended { at: at(1), settled: true, failures: 0 }).actions.len(), 2);
+    // What is under way is not asked about: then as much as the dearest.
+    rules.fees.as_mut().unwrap().tokens.remove(&USDT);
+    assert!(!usdc(&two(&rules, 11, Former::Open)) && usdc(&two(&rules, 12, Former::Open)));
 }

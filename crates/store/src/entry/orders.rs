@@ -36,8 +36,9 @@ pub enum OrderRefusal {
 }
 
 statements! {
-    /// Rules look at what changed since the last block that they know. What was found below it they see when they look at all addresses.
-    EVALUATE_AGAIN = "UPDATE rule_cursors SET passed_address = NULL, passed_at = 0 WHERE chain_id = $1";
+    /// Rules look at what changed since the last block that they know. What was found below it they see when they look at all addresses. Each
+    /// order writes another number: a pass that is under way sees that it counts no more.
+    EVALUATE_AGAIN = "UPDATE rule_cursors SET passed_address = NULL, passed_at = CASE WHEN passed_at > 0 THEN 0 ELSE passed_at - 1 END WHERE chain_id = $1";
     READ_ENTRY_BLOCKS = "SELECT DISTINCT height, block_hash FROM chain_entries
         WHERE chain_id = $1 AND height <= $2 AND alive ORDER BY height DESC LIMIT $3";
     READ_FIRST = "SELECT first_height FROM chain_cursors WHERE chain_id = $1";

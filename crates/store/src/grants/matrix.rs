@@ -613,7 +613,8 @@ const RULES: &[Line] = &[
 
 /// It gives jobs their slots, has them signed, and tells the nodes.
 const OUTBOUND: &[Line] = &[
-    Read(&["outbound_approvals", "outbound_job_coins", "chain_blocks"]),
+    // Treasury's jobs: of which rule a top-up is, which may have come to its end meanwhile.
+    Read(&["outbound_approvals", "outbound_job_coins", "chain_blocks", "treasury_jobs"]),
     Add(&["outbound_slots", "outbound_slot_jobs", "outbound_attempts"]),
     Change("outbound_lanes", &["known_nonce"]),
     Change("outbound_attempts", &["signed", "tx_hash", "refused", "told_at", "said", "updated_at"]),

@@ -309,7 +309,8 @@ async fn group_ids(tx: &mut Tx, jobs: &[Wanted<'_>]) -> Result<HashMap<String, i
     Ok(rows.into_iter().map(|(id, name)| (name, id)).collect())
 }
 
-/// The one that has rested longest, then the one with the fewest jobs. The next job of the batch sees that it was used.
+/// The one that has rested longest, then the one with the fewest jobs. The next job of the batch sees that it was used. One that is stopped pays no
+/// withdrawal, and anything else only where all are.
 fn choose(
     payers: &mut [Candidate],
     role: WalletRole,
@@ -324,7 +325,7 @@ fn choose(
         };
         one.role == role && paying.is_none_or(pays)
     };
-    let payer = payers.iter_mut().filter(fits).min_by_key(|one| (one.used, one.open, one.id))?;
+    let payer = payers.iter_mut().filter(fits).min_by_key(|one| (one.stopped, one.used, one.open, one.id))?;
     // Later than all others, also when the clock has not moved.
     payer.used = at.micros().max(newest.saturating_add(1));
     payer.open += 1;

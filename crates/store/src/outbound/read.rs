@@ -158,8 +158,8 @@ statements! {
         ORDER BY lane_id, duty";
     LOCK_JOB_LANE = "SELECT l.id, c.kind FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id JOIN chains c ON c.id = l.chain_id
         WHERE j.id = $1 {FOR UPDATE OF l}";
-    /// Of withdrawals, without a slot, and too late for one. In the order of their lanes, as all who lock several.
-    READ_OVERDUE = "SELECT id FROM outbound_jobs WHERE waiting AND chain_id = $1 AND withdrawal_id IS NOT NULL AND expires_at <= $2
+    /// Without a slot, and too late for one. In the order of their lanes, as all who lock several.
+    READ_OVERDUE = "SELECT id FROM outbound_jobs WHERE waiting AND chain_id = $1 AND expires_at <= $2
         ORDER BY lane_id, id LIMIT $3";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
@@ -257,8 +257,7 @@ impl Db {
         })
     }
 
-    /// Ends jobs of withdrawals that wait for a slot and whose time is over: nothing was signed for them that can still be mined. Who sends does the
-    /// same, but not in a lane that is stopped or of a coin that is suspended. Says of how many.
+    /// Ends jobs that wait for a slot and whose time is over: nothing was signed for them that can still be mined. Who sends does the same, but not in a lane that is stopped or of a coin that is suspended. Says of how many.
     pub async fn end_overdue_jobs(&self, chain: ChainId, now: Timestamp, most: i64) -> Result<usize, StoreError> {
         let overdue = fetch_all!(&mut self.read().await?, READ_OVERDUE => (i64,), chain.0, now.micros(), most)?;
         let overdue: Vec<JobId> =

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use domain::Timestamp;
 use domain::outbound::{JobEvent, JobState, MOST_TRIES, pause_micros};
 use domain::utxo::Hash;
+use domain::{RawAmount, Timestamp};
 
 use super::advance::{Change, Set, advance_known};
 use super::coins::{Reserved, Spend, is_built_on, release_coins, reserve, spend};
@@ -162,6 +162,7 @@ pub struct ToldAttempt {
 }
 
 statements! {
+    READ_WAITING_AMOUNTS = "SELECT id, amount_raw, most_fee_raw FROM outbound_jobs WHERE chain_id = $1 AND lane_id = $2 AND waiting";
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
@@ -322,6 +323,17 @@ impl Db {
             slots,
             held,
         })
+    }
+
+    /// What each job that waits for a slot of a lane takes at most, also those that rest.
+    pub async fn waiting_amounts(&self, chain: ChainId, lane: LaneId) -> Result<Vec<(JobId, RawAmount)>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_WAITING_AMOUNTS => (i64, String, String), chain.0, lane.0)?;
+        let amount = |text: String| text.parse::<RawAmount>().map_err(|_| malformed("amount"));
+        let takes = |(id, pays, fee): (i64, String, String)| {
+            let takes = amount(pays)?.checked_add(amount(fee)?).ok_or_else(|| malformed("amount"))?;
+            Ok((JobId::new(id).map_err(|_| malformed("job"))?, takes))
+        };
+        rows.into_iter().map(takes).collect()
     }
 
     /// Those lanes of which more nonces were used than slots of ours explain: from, up to, and how many slots there are.

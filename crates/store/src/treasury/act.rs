@@ -77,7 +77,8 @@ pub struct Flags {
 pub enum RuleProgress {
     /// All that changed up to this block.
     Changed(i64),
-    /// A page of a pass over all addresses, up to this one, as final blocks up to this one say.
+    /// A page of a pass over all addresses, up to this one, as final blocks up to this one say. Neither this nor the next counts if a new pass was
+    /// ordered since the worker took the rules: other rules hold by then, or other entries.
     Page(String, i64),
     /// The pass is over. What changed since it began is evaluated next.
     Passed(i64),
@@ -100,11 +101,16 @@ statements! {
     READ_COINS_ACT = "SELECT k.id FROM asset_on_chain k JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
         WHERE k.chain_id = $1 AND k.status = 'active'";
     SET_EVALUATED = "UPDATE rule_cursors SET evaluated_height = $2, updated_at = $3 WHERE chain_id = $1";
-    /// What changes above the block that the first pass began at is evaluated when it is over.
+    READ_ACTIVE_RULES = "SELECT 'gas_topup', id FROM gas_topup_rules WHERE chain_id = $1 AND is_active
+        UNION ALL SELECT 'consolidation', id FROM consolidation_rules WHERE chain_id = $1 AND is_active";
+    /// What changes above the block that the first pass began at is evaluated when it is over. A pass that is to begin anew, because people have ordered it
+    /// meanwhile, begins anew.
     SET_PAGE = "UPDATE rule_cursors SET passed_address = $2,
-        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $3 THEN $3 ELSE evaluated_height END, updated_at = $4 WHERE chain_id = $1";
+        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $3 THEN $3 ELSE evaluated_height END, updated_at = $4
+        WHERE chain_id = $1 AND passed_at = $5";
     SET_PASSED = "UPDATE rule_cursors SET passed_address = NULL, passed_at = $3,
-        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $2 THEN $2 ELSE evaluated_height END, updated_at = $3 WHERE chain_id = $1";
+        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $2 THEN $2 ELSE evaluated_height END, updated_at = $3
+        WHERE chain_id = $1 AND passed_at = $4";
 }
 
 static WRITE_FLAGS: RowsSql = RowsSql::new(
@@ -142,10 +148,15 @@ static INSERT_TREASURY_JOBS: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&WRITE_FLAGS, &INSERT_TREASURY_JOBS];
 
+/// Why a job that waited was withdrawn. `READ_FORMERS` counts no failure for it.
+pub(super) const NOT_NEEDED: &str = "it is not needed any more";
+/// Why a sweep that waited for a slot ended: prices have risen since it was decided. It has not failed either.
+pub const TOO_DEAR: &str = "sending it would cost more than the rule's share of its value";
 /// Why a job was not made.
 const NO_WALLET: &str = "no wallet of the house that could pay for it is active";
 const SUSPENDED: &str = "the chain is suspended";
 const COIN_SUSPENDED: &str = "its coin is suspended";
+const RULE_OVER: &str = "its rule is not active any more";
 
 impl Db {
     /// Writes what was decided. `None`: another worker has the rules by now, and nothing is written.
@@ -165,14 +176,16 @@ impl Db {
             let mut flags: BTreeMap<(String, ListingId), Flags> =
                 flags.iter().map(|one| ((one.address.clone(), one.listing), one.clone())).collect();
             let made = make(tx, worker, &jobs.made, &mut flags, at).await?;
-            withdraw(tx, &jobs.withdrawn, "it is not needed any more", at).await?;
+            withdraw(tx, &jobs.withdrawn, NOT_NEEDED, at).await?;
             let acted = Acted { jobs: made, flags: flags.len() };
             write_flags(tx, worker, &flags.into_values().collect::<Vec<_>>()).await?;
             let chain = worker.chain.0;
             match progress {
                 RuleProgress::Changed(height) => execute!(tx, SET_EVALUATED, chain, *height, at.micros())?,
-                RuleProgress::Page(last, settled) => execute!(tx, SET_PAGE, chain, last.as_str(), *settled, at.micros())?,
-                RuleProgress::Passed(height) => execute!(tx, SET_PASSED, chain, *height, at.micros())?,
+                RuleProgress::Page(last, settled) => {
+                    execute!(tx, SET_PAGE, chain, last.as_str(), *settled, at.micros(), worker.passed)?
+                }
+                RuleProgress::Passed(height) => execute!(tx, SET_PASSED, chain, *height, at.micros(), worker.passed)?,
                 RuleProgress::None => 0,
             };
             Ok(Some(acted))
@@ -207,6 +220,12 @@ async fn make(
     let acting: BTreeSet<i64> = acting.into_iter().map(|(listing,)| listing).collect();
     let (jobs, stopped): (Vec<&NewTreasuryJob>, Vec<_>) = jobs.iter().partition(|job| acting.contains(&job.listing.0));
     stopped.into_iter().for_each(|job| refuse(job, COIN_SUSPENDED));
+    let rules = fetch_all!(tx, READ_ACTIVE_RULES => (String, i64), worker.chain.0)?;
+    let rules: BTreeSet<(String, i64)> = rules.into_iter().collect();
+    let holds =
+        |job: &&NewTreasuryJob| job.rule.is_none_or(|rule| rules.contains(&(job.kind.as_str().to_owned(), rule)));
+    let (jobs, over): (Vec<&NewTreasuryJob>, Vec<_>) = jobs.into_iter().partition(holds);
+    over.into_iter().for_each(|job| refuse(job, RULE_OVER));
     let new: Vec<NewJob> = jobs.iter().map(|one| one.job.clone()).collect();
     let added = add(tx, worker.chain, &new, at).await?;
     let mut made = Vec::new();

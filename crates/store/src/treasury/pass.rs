@@ -24,6 +24,8 @@ use crate::transact;
 pub struct RuleWorker {
     pub chain: ChainId,
     pub(crate) fence: i64,
+    /// What the row said of the last pass: whoever orders a new one writes another number.
+    pub(crate) passed: i64,
 }
 
 /// How far rules were evaluated.
@@ -132,12 +134,13 @@ static READ_WALLETS: RowsSql = RowsSql::listing(
 
 static READ_FORMERS: RowsSql = RowsSql::new(
     "READ_FORMERS",
-    // Failures in a row, as far as the last sixteen tell. The newest of each coin and kind is looked up, and not all that an address ever had: a busy
-    // one has thousands.
+    // Failures in a row, as far as the last sixteen tell. What was withdrawn because it was not needed any more, or had become too dear, has not failed.
+    // The newest of each coin and kind is looked up, and not all that an address ever had: a busy one has thousands.
     "SELECT t.job_id, t.address, t.listing_id, t.kind, t.generation, j.state, j.updated_at, COALESCE((SELECT MAX(a.mined_height)
              FROM outbound_slot_jobs k JOIN outbound_attempts a ON a.slot_id = k.slot_id WHERE k.job_id = t.job_id), -1),
          j.judged IS NOT NULL, j.reason, (SELECT COUNT(*) FROM treasury_jobs f
-             WHERE (SELECT o.state FROM outbound_jobs o WHERE o.id = f.job_id) = 'failed_final' AND f.chain_id = t.chain_id AND f.address = t.address AND f.listing_id = t.listing_id AND f.kind = t.kind
+             WHERE (SELECT o.state = 'failed_final' AND o.reason NOT IN ('it is not needed any more',
+                 'sending it would cost more than the rule''s share of its value') FROM outbound_jobs o WHERE o.id = f.job_id) AND f.chain_id = t.chain_id AND f.address = t.address AND f.listing_id = t.listing_id AND f.kind = t.kind
                  AND f.generation > t.generation - 16 AND f.generation > COALESCE((SELECT MAX(c.generation) FROM treasury_jobs c
                      WHERE (SELECT p.state FROM outbound_jobs p WHERE p.id = c.job_id) = 'confirmed' AND c.chain_id = t.chain_id AND c.address = t.address
                          AND c.listing_id = t.listing_id AND c.kind = t.kind AND c.generation > t.generation - 16), -1))
@@ -151,8 +154,17 @@ static READ_FORMERS: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text)],
 );
 
+/// The conditions of the active rules that top-ups are of.
+static READ_CONDITIONS: RowsSql = RowsSql::new(
+    "READ_CONDITIONS",
+    "SELECT t.job_id, g.listing_id, g.operator, g.threshold FROM {rows} {join} treasury_jobs t ON t.job_id = r.job_id
+         {join} gas_topup_rules g ON g.id = t.rule_id
+     WHERE t.kind = 'gas_topup' AND g.is_active",
+    &[("job_id", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_WALLETS, &READ_FORMERS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_WALLETS, &READ_FORMERS, &READ_CONDITIONS];
 
 impl Db {
     /// Takes the rules of a chain, or has them longer. `None`: another worker has them.
@@ -182,7 +194,7 @@ impl Db {
                 passed_at: (passed_at > 0).then_some(Timestamp::from_micros(passed_at)),
                 settled: settled(tx, chain).await?,
             };
-            Ok(Some((RuleWorker { chain: chain.id, fence }, standing)))
+            Ok(Some((RuleWorker { chain: chain.id, fence, passed: passed_at }, standing)))
         })
     }
 
@@ -199,10 +211,7 @@ impl Db {
     pub async fn chain_rules(&self, chain: &ChainRow) -> Result<ChainRules, StoreError> {
         let tx = &mut self.read().await?;
         let mut rules = ChainRules::default();
-        let raw = |listing: i64, units: i64| {
-            let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
-            RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"))
-        };
+        let raw = |listing: i64, units: i64| ledger_raw(chain, listing, units);
         type Gas = (i64, i64, String, i64, i64, i64, i64, i64);
         for (id, listing, sign, threshold, amount, priority, cool_down_s, most) in
             fetch_all!(tx, READ_GAS_RULES => Gas, chain.id.0)?
@@ -227,6 +236,24 @@ impl Db {
             });
         }
         Ok(rules)
+    }
+
+    /// Under which conditions these top-ups are needed: those of their rules, as far as rules have made them and are still active.
+    pub async fn topup_conditions(
+        &self,
+        chain: &ChainRow,
+        jobs: &[JobId],
+    ) -> Result<HashMap<JobId, Condition>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
+        let rows: Vec<(i64, i64, String, i64)> = fetch_rows(&mut self.read().await?, &READ_CONDITIONS, columns).await?;
+        let needed = |(job, listing, sign, threshold): (i64, i64, String, i64)| {
+            let job = JobId::new(job).map_err(|_| malformed("job"))?;
+            Ok((job, condition(&sign, ledger_raw(chain, listing, threshold)?)?))
+        };
+        rows.into_iter().map(needed).collect()
     }
 
     /// How many jobs each rule of the chain has made since a time.
@@ -277,13 +304,7 @@ impl Db {
         if addresses.is_empty() {
             return Ok(Vec::new());
         }
-        let tx = &mut self.read().await?;
-        let columns = vec![
-            Column::Ints(vec![chain.0; addresses.len()]),
-            Column::Texts(addresses.iter().map(String::as_str).collect()),
-        ];
-        let rows: Vec<WalletColumns> = fetch_rows(tx, &READ_WALLETS, columns).await?;
-        evaluated(rows, &recent(tx, chain, settled).await?)
+        read_wallets(&mut self.read().await?, chain, addresses, settled).await
     }
 
     /// The next addresses behind one, by so many rows, and the last of them. `None` at the end.
@@ -309,8 +330,11 @@ impl Db {
                 wallets.truncate(cut);
                 Ok(Some((wallets, before)))
             }
-            // One address alone fills the page, or none on it is a user's.
-            None => Ok(Some((wallets, last))),
+            // None on it is a user's, but perhaps the last, which is read whole: there may be nobody before it to go on behind.
+            None => {
+                let whole = read_wallets(tx, chain, std::slice::from_ref(&last), settled).await?;
+                Ok(Some((whole, last)))
+            }
         }
     }
 
@@ -391,6 +415,12 @@ async fn settled(tx: &mut Tx, chain: &ChainRow) -> Result<Option<i64>, StoreErro
     Ok(books.filter(|(_, halted)| !halted).and_then(|(proven, _)| deep_enough(proven, chain.final_confirmations)))
 }
 
+/// Ledger units of a listed coin, in the chain's own.
+fn ledger_raw(chain: &ChainRow, listing: i64, units: i64) -> Result<RawAmount, StoreError> {
+    let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
+    RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"))
+}
+
 fn condition(sign: &str, threshold: RawAmount) -> Result<Condition, StoreError> {
     let operator = Operator::parse(sign).ok_or_else(|| malformed("operator"))?;
     Ok(Condition { operator, threshold })
@@ -399,6 +429,20 @@ fn condition(sign: &str, threshold: RawAmount) -> Result<Condition, StoreError> 
 fn pace(priority: i64, cool_down_s: i64, most: i64) -> Result<Pace, StoreError> {
     let most_per_hour = u32::try_from(most).map_err(|_| malformed("count"))?;
     Ok(Pace { priority, cool_down_us: cool_down_s.saturating_mul(1_000_000), most_per_hour })
+}
+
+async fn read_wallets(
+    tx: &mut Tx,
+    chain: ChainId,
+    addresses: &[String],
+    settled: i64,
+) -> Result<Vec<EvaluatedWallet>, StoreError> {
+    let columns = vec![
+        Column::Ints(vec![chain.0; addresses.len()]),
+        Column::Texts(addresses.iter().map(String::as_str).collect()),
+    ];
+    let rows: Vec<WalletColumns> = fetch_rows(tx, &READ_WALLETS, columns).await?;
+    evaluated(rows, &recent(tx, chain, settled).await?)
 }
 
 /// What each address got above a block.

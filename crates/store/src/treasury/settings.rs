@@ -67,8 +67,8 @@ statements! {
     READ_BAND_SETTINGS = "SELECT c.name, g.name, w.derivation_index, a.symbol, b.floor_amount, b.target_amount, b.ceiling_amount, b.is_active
         FROM hot_bands b JOIN operation_wallet_addresses w ON w.id = b.operation_wallet_address_id JOIN chains c ON c.id = w.chain_id
             JOIN wallet_groups g ON g.id = w.wallet_group_id JOIN asset_on_chain l ON l.id = b.listing_id JOIN assets a ON a.id = l.asset_id";
-    /// Other rules, so every address is looked at again.
-    PASS_AGAIN = "UPDATE rule_cursors SET passed_address = NULL, passed_at = 0, updated_at = $1";
+    /// Other rules, so every address is looked at again. Each order writes another number: a pass that is under way sees that it counts no more.
+    PASS_AGAIN = "UPDATE rule_cursors SET passed_address = NULL, passed_at = CASE WHEN passed_at > 0 THEN 0 ELSE passed_at - 1 END, updated_at = $1";
 }
 
 static UPSERT_GAS_RULES: RowsSql = RowsSql::new(

@@ -128,6 +128,31 @@ db_test! {
     }
 }
 
+db_test! {
+    /// What rules and people ask for is given to wallets that pay, and to one that is stopped only where all are. What waits there ends with its time.
+    async fn a_wallet_that_is_stopped_is_given_nothing_while_another_pays(db: TestDb) {
+        let chain = treasury(db).await;
+        let add = async |number: i64| match db.add_jobs(chain.id, &[job(&chain, number)], NOW).await.unwrap().remove(0) {
+            Added::New { from, .. } => from,
+            other => panic!("{other:?}"),
+        };
+        let stop = async |address: &str| {
+            let lane = db.lanes(None, Some(address), 0, 9).await.unwrap().remove(0).lane.id;
+            db.stop_lane(lane, "people look", NOW).await.unwrap();
+        };
+        assert_eq!(add(1).await, "0xhot0");
+        stop("0xhot0").await;
+        assert_eq!((add(2).await, add(3).await), ("0xhot1".to_owned(), "0xhot1".to_owned()));
+        stop("0xhot1").await;
+        assert_eq!(add(4).await, "0xhot0", "all are stopped: it waits for people");
+        let late = job(&chain, 1).expires;
+        assert_eq!(db.end_overdue_jobs(chain.id, late.plus_micros(-1), 9).await.unwrap(), 0);
+        assert_eq!(db.end_overdue_jobs(chain.id, late, 9).await.unwrap(), 4);
+        let (ended, ..) = db.job(JobId::new(4).unwrap()).await.unwrap().unwrap();
+        assert_eq!(ended.job.state, JobState::FailedFinal);
+    }
+}
+
 /// A user's address that is swept.
 fn sweep(chain: &store::entry::ChainRow, number: i64) -> NewJob {
     let address = format!("0xuser{number}");

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 use domain::outbound::{JobKind, JobState};
-use domain::treasury::Former;
-use domain::{RawAmount, WalletRole};
+use domain::treasury::{Former, Operator};
+use domain::{Amount, RawAmount, WalletRole};
+use store::catalog::{Author, Catalog, CatalogError};
 use store::entry::ChainRow;
 use store::outbound::{JobFilter, JobId, NewJob, Payer};
 use store::testing::races::meet;
-use store::testing::{NOW, on};
-use store::treasury::act::{NewJobs, NewTreasuryJob, RuleProgress};
-use store::treasury::{RuleWorker, TreasuryKind};
+use store::testing::{NOW, TestDb, on};
+use store::treasury::act::{Flags, NewJobs, NewTreasuryJob, RuleProgress};
+use store::treasury::{GasRuleSetting, RuleWorker, TreasuryKind};
 use store::{Db, Engine, db_test};
 
 use crate::outbound::treasury;
+use crate::support::{AUTHOR, catalog};
 
 /// Gas for an address. (Its payer is a hot wallet here: the store does not care.)
 fn topup(chain: &ChainRow, number: i64, generation: i64) -> NewTreasuryJob {
@@ -35,6 +37,31 @@ fn topup(chain: &ChainRow, number: i64, generation: i64) -> NewTreasuryJob {
     NewTreasuryJob { job, kind, address, listing, generation, rule: Some(1), expected_cost: RawAmount::ZERO }
 }
 
+/// Two wallets, and the rule that jobs are of.
+async fn ruled(db: &TestDb) -> ChainRow {
+    let chain = treasury(db).await;
+    db.apply_catalog(&low_gas(2, true), &AUTHOR, NOW).await.unwrap();
+    chain
+}
+
+/// If an address has less than so much, it gets more. (The chain's own coin is not listed here, and the store does not care either.)
+fn low_gas(threshold: i64, active: bool) -> Catalog {
+    let mut catalog = catalog();
+    let rule = GasRuleSetting {
+        chain: "bsc".parse().unwrap(),
+        asset: "USDT".parse().unwrap(),
+        operator: Operator::Below,
+        threshold: Amount::from_units(threshold),
+        amount: Amount::from_units(40),
+        priority: 300,
+        cool_down_s: 60,
+        most_per_hour: 100,
+        active,
+    };
+    catalog.rules.gas.insert("low-gas".to_owned(), rule);
+    catalog
+}
+
 fn made(job: NewTreasuryJob) -> NewJobs {
     NewJobs { made: vec![job], withdrawn: Vec::new() }
 }
@@ -50,7 +77,7 @@ async fn count(db: &Db) -> usize {
 
 db_test! {
     async fn one_need_of_an_address_is_one_job(db: TestDb) {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         let worker = take(db, &chain, "one", 0).await.unwrap();
         let act = async |worker: &RuleWorker, number, generation| {
             db.act_on_rules(worker, &made(topup(&chain, number, generation)), &[], &RuleProgress::None, NOW).await
@@ -73,7 +100,7 @@ db_test! {
     }
 
     async fn who_lost_the_rules_writes_nothing(db: TestDb) {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         let first = take(db, &chain, "one", 0).await.unwrap();
         assert_eq!(take(db, &chain, "two", 1).await, None, "another has them");
         assert_eq!(take(db, &chain, "one", 1).await, Some(first), "longer");
@@ -91,9 +118,109 @@ db_test! {
         assert_eq!((acted.unwrap().jobs, count(db).await), (0, 1), "nor of a coin");
     }
 
+    /// People change rules while a worker is in the middle of a page that it has decided by the old ones: the pass begins anew, and of a rule that is over
+    /// by then no job is made.
+    async fn rules_that_change_during_a_pass_are_not_lost(db: TestDb) {
+        let chain = ruled(db).await;
+        let standing = async || {
+            let (worker, standing) = db.take_rules(&chain, "one", NOW, NOW.plus_micros(60_000_000)).await.unwrap().unwrap();
+            (worker, standing.passing, standing.passed_at)
+        };
+        let act = async |worker: &RuleWorker, progress: RuleProgress| {
+            db.act_on_rules(worker, &NewJobs::default(), &[], &progress, NOW).await.unwrap().unwrap();
+        };
+        let apply = async |active: bool| drop(db.apply_catalog(&low_gas(2, active), &AUTHOR, NOW).await.unwrap());
+        let page = |last: &str| RuleProgress::Page(last.to_owned(), 7);
+        // The first page of a pass that was due already; its second; its end.
+        let (worker, ..) = standing().await;
+        apply(true).await;
+        act(&worker, page("0xa")).await;
+        let (worker, passing, _) = standing().await;
+        assert_eq!(passing, None, "the page was decided by other rules");
+        act(&worker, page("0xa")).await;
+        let (worker, passing, _) = standing().await;
+        assert_eq!(passing.as_deref(), Some("0xa"));
+        apply(true).await;
+        act(&worker, page("0xb")).await;
+        let (worker, passing, _) = standing().await;
+        assert_eq!(passing, None);
+        apply(true).await;
+        act(&worker, RuleProgress::Passed(7)).await;
+        let (worker, passing, passed_at) = standing().await;
+        assert_eq!((passing, passed_at), (None, None), "one is due");
+        act(&worker, RuleProgress::Passed(7)).await;
+        let (worker, passing, passed_at) = standing().await;
+        assert_eq!((passing, passed_at), (None, Some(NOW)));
+        // And one that begins a day later.
+        apply(true).await;
+        act(&worker, page("0xa")).await;
+        assert_eq!(standing().await.1, None);
+        // What the rule decided before it was over is not done.
+        apply(false).await;
+        let (address, listing) = ("0xuser".to_owned(), chain.listings[0].id);
+        db.by_hand(&format!("INSERT INTO wallet_balances (chain_id, address, listing_id, on_chain_balance_raw, needs_gas, needs_consolidation,
+            changed_height, checked_height, updated_at) VALUES ({}, '{address}', {}, '5', FALSE, FALSE, 1, -1, 0)", chain.id.0, listing.0)).await.unwrap();
+        let flags = Flags { address: address.clone(), listing, needs_gas: true, needs_consolidation: true, waits: None };
+        let job = made(topup(&chain, 1, 0));
+        let acted = db.act_on_rules(&worker, &job, std::slice::from_ref(&flags), &RuleProgress::None, NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (0, 0));
+        let waits = db.ask("", "SELECT waits FROM wallet_balances WHERE address = '0xuser'").await.unwrap();
+        assert_eq!(waits[0][0].as_deref(), Some("its rule is not active any more"));
+        apply(true).await;
+        let acted = db.act_on_rules(&worker, &job, &[flags], &RuleProgress::None, NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (1, 1));
+    }
+
+    /// Who has changed a rule, from what to what, stays; what a rule is about does not change, because jobs refer to it.
+    async fn a_rule_has_a_history_and_keeps_its_chain(db: TestDb) {
+        let chain = ruled(db).await;
+        let author = Author { actor: "ann", reason: "less dust" };
+        db.apply_catalog(&low_gas(5, true), &author, NOW).await.unwrap();
+        let history = "SELECT before_value, after_value, actor, reason FROM setting_changes
+            WHERE entity = 'gas rule low-gas' AND field = 'threshold' ORDER BY id";
+        let row = |cells: [Option<&str>; 4]| cells.map(|cell| cell.map(str::to_owned)).to_vec();
+        let wanted = [
+            row([None, Some("0.000002"), Some("test"), Some("set-up")]),
+            row([Some("0.000002"), Some("0.000005"), Some("ann"), Some("less dust")]),
+        ];
+        assert_eq!(db.ask("", history).await.unwrap(), wanted);
+        let mut moved = low_gas(5, true);
+        moved.rules.gas.get_mut("low-gas").unwrap().chain = "bitcoin".parse().unwrap();
+        let refused = db.apply_catalog(&moved, &author, NOW).await.unwrap_err();
+        assert!(matches!(refused, CatalogError::RuleFixed { field: "chain", .. }), "{refused:?}");
+        assert_eq!(refused.code(), "RULE_FIXED");
+        assert_eq!(db.chain_rules(&chain).await.unwrap().gas.len(), 1);
+        assert_eq!(db.ask("", history).await.unwrap().len(), 2);
+    }
+
+    /// Wherever a page ends, each user's address is on one page, with all of its coins.
+    async fn an_address_is_evaluated_with_all_of_its_coins(db: TestDb) {
+        let chain = treasury(db).await;
+        let group = db.ask("", "SELECT id FROM wallet_groups").await.unwrap()[0][0].clone().unwrap();
+        // An address of the house, and two of users with two coins each. (Of which chain a coin is the rows do not say.)
+        for (user, address) in [(1, "b"), (2, "c")] {
+            db.by_hand(&format!("INSERT INTO user_wallets (wallet_group_id, user_id, derivation_index, address, created_at)
+                VALUES ({group}, {user}, {user}, '{address}', 0)")).await.unwrap();
+        }
+        db.by_hand(&format!("INSERT INTO wallet_balances (chain_id, address, listing_id, on_chain_balance_raw, needs_gas, needs_consolidation,
+                changed_height, checked_height, updated_at)
+            SELECT {}, w.address, k.id, '5', FALSE, FALSE, 1, -1, 0 FROM asset_on_chain k JOIN
+                (SELECT 'b' AS address UNION ALL SELECT 'c' UNION ALL SELECT 'a') w ON w.address <> 'a' OR k.id = {}",
+            chain.id.0, chain.listings[0].id.0)).await.unwrap();
+        for rows in 1..=6 {
+            let (mut found, mut after) = (Vec::new(), String::new());
+            while let Some((wallets, last)) = db.wallet_page(chain.id, &after, rows, 100).await.unwrap() {
+                found.extend(wallets.into_iter().map(|wallet| (wallet.address, wallet.coins.len())));
+                assert!(last > after, "{rows} at a time");
+                after = last;
+            }
+            assert_eq!(found, [("b".to_owned(), 2), ("c".to_owned(), 2)], "{rows} at a time");
+        }
+    }
+
     /// Whoever types the reference of a rule's job keeps that address waiting, and no other.
     async fn a_reference_that_somebody_has_typed_stops_nobody_else(db: TestDb) {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         let typed = NewJob { amount: "6".parse().unwrap(), requester: "eve".to_owned(), ..topup(&chain, 1, 0).job };
         db.add_jobs(chain.id, &[typed], NOW).await.unwrap();
         let worker = take(db, &chain, "one", 0).await.unwrap();
@@ -106,7 +233,7 @@ db_test! {
 
     /// What people have asked for is under way for rules too; what failed counts; a clock that was ahead keeps nobody waiting.
     async fn rules_know_what_became_of_earlier_jobs(db: TestDb) {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         let (address, listing) = ("0xuser".to_owned(), chain.listings[0].id);
         let former = async || {
             let now = NOW.plus_micros(10_000_000);
@@ -138,7 +265,7 @@ db_test! {
 
     /// A refill that is not needed any more ends, unless somebody has begun to pay it.
     async fn what_is_not_needed_any_more_is_withdrawn(db: TestDb) {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         let worker = take(db, &chain, "one", 0).await.unwrap();
         let job = made(topup(&chain, 1, 0));
         db.act_on_rules(&worker, &job, &[], &RuleProgress::None, NOW).await.unwrap();
@@ -149,6 +276,10 @@ db_test! {
             assert_eq!(shown.job.state, JobState::FailedFinal);
             assert_eq!(shown.job.reason, "it is not needed any more");
         }
+        let address = job.made[0].address.clone();
+        let formers = db.formers(chain.id, std::slice::from_ref(&address), 100, NOW).await.unwrap();
+        let former = formers[&(address, job.made[0].listing, TreasuryKind::GasTopup)].former;
+        assert_eq!(former, Former::Ended { at: NOW, settled: true, failures: 0 }, "and has not failed");
     }
 }
 
@@ -209,7 +340,7 @@ db_test! {
 #[test]
 fn postgres_two_workers_meet_at_the_cursor() {
     on(Engine::Postgres, async |db| {
-        let chain = treasury(db).await;
+        let chain = ruled(db).await;
         for at in 0.. {
             let turn = at * 1_000;
             let worker = take(db, &chain, &format!("first-{at}"), turn).await.unwrap();
