@@ -18,6 +18,7 @@ use super::types::{
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
+use crate::entry::ChainId;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
