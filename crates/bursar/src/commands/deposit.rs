@@ -119,6 +119,7 @@ async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandR
             let mut shown = json!(answer(row, &catalog));
             shown["user"] = json!(row.user.map(|user| user.to_string()));
             shown["reason"] = json!(row.reason);
+            shown["receivable"] = json!(row.receivable.display(row.precision).to_string());
             shown
         })
         .collect();
@@ -202,7 +203,7 @@ async fn collect(context: &Context, db: &Db, id: i64, people: &ApprovalArguments
         }
         Collected::RepaidBy(again) => nothing(
             format!("{shown} was repaid by {}, when the payment was mined again", shown_id(again)),
-            "there is nothing to collect",
+            "if that one was taken back as well, its user owes it for that one: bursar deposit show",
         ),
         Collected::NothingThere => {
             nothing(format!("the user has nothing that could be taken for {shown}"), "it stays owed; try again later")
@@ -234,6 +235,10 @@ async fn assign(context: &Context, db: &Db, id: i64, user: i64, people: &Approva
         Assigned::Nothing => {
             refuse(format!("{shown} has nothing to give"), "its block has left the chain, or it was never booked")
         }
+        Assigned::TakesNothing => refuse(
+            format!("the account of user {} takes nothing", user.get()),
+            "it is disabled, or would have more than an account can hold",
+        ),
         Assigned::Halted { why } => Err(Failure::bad_input(
             "CHAIN_HALTED",
             format!("the chain of {shown} is halted: {why}"),

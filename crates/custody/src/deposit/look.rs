@@ -39,6 +39,10 @@ pub(super) const fn at_once(kind: ChainKind) -> usize {
     }
 }
 
+/// In one round so many calls that nodes refuse are cut in two: one address for which a contract answers nothing must not keep the payments of a
+/// thousand others from being looked at. Where nodes refuse everything it ends soon.
+const MOST_CUTS: usize = 24;
+
 /// How long nobody is asked again after a look that failed.
 const PAUSE_MICROS: i64 = 5_000_000;
 
@@ -70,7 +74,7 @@ impl DepositWorker<'_> {
         let eye = self.eye();
         let (mut in_turn, after) = eye.in_turn(self.db.looked_after(self.row.id).await?, IN_TURN).await?;
         // A coin whose contract answers nonsense must not keep the others from being looked at.
-        let (mut all_of_them, mut trouble) = (true, None);
+        let (mut all_of_them, mut trouble, mut cuts) = (true, None, 0);
         let most = most_changed(self.row.kind);
         let active: Vec<ListingId> =
             self.row.listings.iter().filter(|listing| listing.active).map(|listing| listing.id).collect();
@@ -80,14 +84,22 @@ impl DepositWorker<'_> {
             let mut wanted: BTreeSet<Holding> = changed.into_iter().collect();
             wanted.append(&mut in_turn.remove(&listing).unwrap_or_default());
             let wanted: Vec<Holding> = wanted.into_iter().collect();
-            for some in wanted.chunks(at_once(self.row.kind)) {
+            let mut parts: Vec<&[Holding]> = wanted.chunks(at_once(self.row.kind)).rev().collect();
+            while let Some(some) = parts.pop() {
                 self.renew(clock).await?;
                 match eye.look_at(block, listing, some, now).await {
                     Ok(batch) => {
                         sum.same += batch.same;
                         sum.differing += batch.differing;
                     }
-                    Err(DepositError::Chain(error)) => trouble = Some(error),
+                    Err(DepositError::Chain(error)) => {
+                        if matches!(error, ChainError::Refused(_)) && some.len() > 1 && cuts < MOST_CUTS {
+                            cuts += 1;
+                            let (first, rest) = some.split_at(some.len() / 2);
+                            parts.extend([rest, first]);
+                        }
+                        trouble = Some(error);
+                    }
                     Err(error) => return Err(error),
                 }
             }

@@ -4,7 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use chain::client::{Nonces, Proven, Sent};
-use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched};
+use chain::endpoint::CallError;
+use chain::{
+    Answer, Broadcast, Chain, ChainError, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched,
+};
 use domain::{ChainKind, RawAmount};
 use proptest::prelude::{Strategy, any};
 use tx::{
@@ -18,13 +21,15 @@ pub struct Bent<'a> {
     says: Option<(NodeRefusal, String)>,
     /// Every price is one for a unit of gas.
     legacy: bool,
+    /// No contract has a balance for it.
+    speechless: Option<Address>,
     heard: Mutex<Vec<Vec<u8>>>,
 }
 
 impl<'a> Bent<'a> {
     /// Nothing is bent: it only remembers.
     pub fn listening(nodes: &'a dyn Chain) -> Self {
-        Self { nodes, says: None, legacy: false, heard: Mutex::default() }
+        Self { nodes, says: None, legacy: false, speechless: None, heard: Mutex::default() }
     }
 
     pub fn has_heard(&self, bytes: &[u8]) -> bool {
@@ -34,6 +39,11 @@ impl<'a> Bent<'a> {
     /// Nodes that pass nothing on.
     pub fn talking(nodes: &'a dyn Chain, says: (NodeRefusal, String)) -> Self {
         Self { says: Some(says), ..Self::listening(nodes) }
+    }
+
+    /// Tokens whose contracts fail when they are asked about this address.
+    pub fn speechless(nodes: &'a dyn Chain, address: Address) -> Self {
+        Self { speechless: Some(address), ..Self::listening(nodes) }
     }
 
     /// An EVM chain as before EIP-1559.
@@ -81,6 +91,14 @@ impl Chain for Bent<'_> {
         self.nodes.quote(from, payment, cap)
     }
 
+    fn balances_at<'a>(&'a self, wanted: &'a [(Address, Coin)], near: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+        if wanted.iter().any(|(address, coin)| Some(address) == self.speechless.as_ref() && *coin != Coin::Native) {
+            let said = CallError::Lacks { endpoint: "node".to_owned(), what: "execution reverted".to_owned() };
+            return Box::pin(std::future::ready(Err(ChainError::Refused(said))));
+        }
+        self.nodes.balances_at(wanted, near)
+    }
+
     fn kind(&self) -> ChainKind { self.nodes.kind() }
     fn parse_address(&self, text: &str) -> Result<Address, BadAddress> { self.nodes.parse_address(text) }
     fn check_network(&self) -> Answer<'_, ()> { self.nodes.check_network() }
@@ -90,7 +108,6 @@ impl Chain for Bent<'_> {
     fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> { self.nodes.prove_blocks(from, to, watched) }
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> { self.nodes.prove(transaction, watched) }
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> { self.nodes.balances(wanted) }
-    fn balances_at<'a>(&'a self, wanted: &'a [(Address, Coin)], near: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> { self.nodes.balances_at(wanted, near) }
     fn survey(&self) -> Answer<'_, Vec<NodeReport>> { self.nodes.survey() }
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> { self.nodes.nonces(of) }
     fn nonces_at<'a>(&'a self, of: &'a [Address], at: BlockRef) -> Answer<'a, Vec<u64>> { self.nodes.nonces_at(of, at) }

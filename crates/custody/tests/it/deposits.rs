@@ -10,17 +10,18 @@ use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{TronChain, TronSettings};
 use custody::deposit::work::begin;
-use custody::deposit::{BalanceSync, DepositWorker, Worked};
+use custody::deposit::{BalanceSync, DepositError, DepositWorker, Worked};
 use custody::wallet::{Pinned, assign};
 use devnet::evm::{EvmDevnet, TETHER};
 use devnet::tron::{TOKEN, TronDevnet};
 use devnet::{Fate, Lie, Model, Served, View, evm, tron};
+use domain::adjustment::{Adjustment, Party};
 use domain::asset::TransferLimits;
 use domain::deposit::DepositState;
 use domain::random::Random;
 use domain::{
-    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing, ManualClock, Precision, Purpose,
-    RawAmount, Timestamp, UserId, WalletRole,
+    AccountStatus, Amount, Approval, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing,
+    ManualClock, Precision, Purpose, RawAmount, Timestamp, UserId, WalletRole,
 };
 use store::catalog::{Author, Catalog};
 use store::deposit::{DepositFilter, DepositRow};
@@ -31,6 +32,7 @@ use store::{Db, Engine};
 use tx::{Address, Coin, Family, Group};
 
 use crate::anvil::Anvil;
+use crate::bent::Bent;
 use crate::wallet_rows::key;
 
 const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
@@ -137,7 +139,7 @@ pub fn deep_catalog(kind: ChainKind, confirmations: u32) -> Catalog {
 
 impl<'a> Rig<'a> {
     /// With so many blocks of TRON that can still be replaced.
-    async fn start(db: &'a TestDb, kind: ChainKind, solid_depth: u64) -> Self {
+    pub async fn start(db: &'a TestDb, kind: ChainKind, solid_depth: u64) -> Self {
         let keys = |family: Family, _: &Arc<ManualClock>| {
             let groups = [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)];
             groups.map(|(name, purpose, account)| Group { id: id(name), purpose, key: key(family, account) }).to_vec()
@@ -312,10 +314,15 @@ impl<'a> Rig<'a> {
     }
 
     pub async fn worker(&self, name: &str) -> DepositWorker<'_> {
+        self.worker_on(&*self.chain, name).await
+    }
+
+    /// One that asks these nodes.
+    pub async fn worker_on<'w>(&'w self, nodes: &'w dyn Chain, name: &str) -> DepositWorker<'w> {
         let mut random = Random::from_seed(7);
         DepositWorker::take(
             self.db.of(DatabaseRole::Deposits),
-            &*self.chain,
+            nodes,
             self.row.clone(),
             Arc::clone(&self.pinned),
             name,
@@ -347,6 +354,14 @@ impl<'a> Rig<'a> {
         let mut rows = self.db.deposits(&DepositFilter::default(), i64::MAX, 1_000).await.unwrap();
         rows.reverse();
         rows
+    }
+
+    /// How an account of a user stands. `None`: there is none.
+    pub async fn status(&self, number: i64, symbol: &str) -> Option<AccountStatus> {
+        let asset = self.row.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
+        let mut tx = self.db.read().await.unwrap();
+        let accounts = store::ledger::balances::funding_of(&mut tx, UserId::new(number).unwrap()).await.unwrap();
+        accounts.iter().find(|(_, account)| account.asset == asset).map(|(_, account)| account.status)
     }
 
     /// What a user has, in ledger units of the token and of the coin.
@@ -470,6 +485,63 @@ fn what_a_reorganisation_takes_is_taken_back_and_what_it_brings_again_is_credite
         rig.work(&mut worker).await;
         assert_eq!(rig.has(7, "COIN").await, 10_000, "{:?}", states(&rig.deposits().await));
         rig.assert_true().await;
+    });
+}
+
+/// Whoever has spent what a reorganisation takes is frozen, and the chain goes on for everybody else.
+pub async fn spent_and_taken_back(rig: Rig<'_>) {
+    let (spender, other) = (rig.address(7).await, rig.address(8).await);
+    let mut worker = rig.worker("one").await;
+    rig.mine(2);
+    rig.work(&mut worker).await;
+    rig.pay(&spender, &Coin::Native, 1_000_000);
+    rig.mine(4);
+    rig.work(&mut worker).await;
+    let asset = rig.row.listings.iter().find(|listing| listing.symbol.as_str() == "COIN").unwrap().asset;
+    let ends = (Party::User(UserId::new(7).unwrap()), Party::House("suspense".parse().unwrap()));
+    let people = Approval::new("ann", "bob", "the user sends it on").unwrap();
+    let spent = Adjustment::new("spent", ends, asset, Amount::from_units(10_000), people).unwrap();
+    rig.db.adjust(&spent, false, NOW).await.unwrap();
+    assert_eq!(rig.has(7, "COIN").await, 0);
+    rig.reorg(5, Fate::Dropped);
+    rig.pay(&other, &Coin::Native, 2_000_000);
+    rig.mine(6);
+    assert_eq!(rig.work(&mut worker).await.posted.taken_back, 1);
+    let rows = rig.deposits().await;
+    assert_eq!((states(&rows), rows[0].receivable), (vec![Reversed, Final], Amount::from_units(10_000)));
+    assert_eq!((rig.has(8, "COIN").await, rig.status(7, "COIN").await), (20_000, Some(AccountStatus::Frozen)));
+    rig.assert_true().await;
+}
+
+#[test]
+fn what_was_spent_and_is_taken_back_freezes_who_spent_it() {
+    on_both_loose(async |rig| spent_and_taken_back(rig).await);
+}
+
+/// A token's contract fails for one address of many: the payments of all others are credited, and those of that address wait.
+#[test]
+fn an_address_that_a_contract_says_nothing_of_keeps_nobody_else_waiting() {
+    on_both(async |rig| {
+        let mut addresses = Vec::new();
+        for number in 1..=9 {
+            addresses.push(rig.address(number).await);
+        }
+        let nodes = Bent::speechless(&*rig.chain, addresses[4].clone());
+        let mut worker = rig.worker_on(&nodes, "one").await;
+        for address in &addresses {
+            rig.pay(address, &rig.token(), 1_000_000);
+        }
+        rig.mine(4);
+        for _ in 0..8 {
+            match worker.round(&*rig.clock).await {
+                Ok(_) | Err(DepositError::Chain(_)) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+            rig.pass_time();
+        }
+        for number in 1..=9 {
+            assert_eq!(rig.has(number, "USDT").await, if number == 5 { 0 } else { 10_000 }, "user {number}");
+        }
     });
 }
 

@@ -4,6 +4,7 @@ use domain::ChainKind;
 use store::Engine;
 use store::testing::on;
 
+use crate::deposits::{Rig, spent_and_taken_back};
 use crate::outbound::{Desk, pays_each_once};
 use crate::treasury::{EVM, TRON, Yard, low_gas_wallet};
 use crate::withdrawals::{Counter, inside, paid_once};
@@ -25,6 +26,17 @@ fn postgres_the_workers_of_001_need_no_more_than_they_have() {
         on(Engine::Postgres, async |db| {
             db.with_roles().await;
             low_gas_wallet(Yard::of_the_source(db, place).await).await;
+        });
+    }
+}
+
+/// A chain takes back what its customer has spent: the worker freezes the account by its own log-in, or nothing of the chain would be booked any more.
+#[test]
+fn postgres_who_books_deposits_may_freeze_who_has_spent_what_is_gone() {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Postgres, async |db| {
+            db.with_roles().await;
+            spent_and_taken_back(Rig::start(db, kind, 30).await).await;
         });
     }
 }

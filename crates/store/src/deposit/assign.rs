@@ -1,9 +1,11 @@
 //! Two people say whose an unattributed deposit is.
 
+use std::collections::BTreeSet;
+
 use domain::deposit::posting::Given;
 use domain::deposit::{DepositEvent, DepositState};
-use domain::ledger::{Movement, OpKey, Operation, Outcome, Reference, Reply};
-use domain::{AccountKind, Amount, Approval, AssetId, Timestamp, UserId};
+use domain::ledger::{AccountState, Movement, OpKey, Operation, Outcome, Reference, Reply};
+use domain::{AccountKind, AccountStatus, Amount, Approval, AssetId, Timestamp, UserId};
 
 use super::advance::{Change, Set, advance};
 use crate::db::{Db, Tx};
@@ -11,7 +13,7 @@ use crate::entry::ChainId;
 use crate::entry::cursor::hold_chain;
 use crate::error::StoreError;
 use crate::ledger::accounts::{NewAccount, Opened, open};
-use crate::ledger::post::post;
+use crate::ledger::post::{load_accounts_of, post};
 use crate::operator::log::{DONE, NewLogLine, write};
 use crate::transact;
 
@@ -36,6 +38,8 @@ pub enum Assigned {
     NotUnattributed(DepositState),
     /// Its block has left the chain, or it is more than an account can hold: there is nothing to give.
     Nothing,
+    /// The user's account is disabled, or would have more than an account can hold.
+    TakesNothing,
     /// Nothing of its chain moves: the deposit may be of a branch that is dead.
     Halted {
         why: String,
@@ -48,7 +52,7 @@ impl Assigned {
         match self {
             Self::Done { .. } | Self::Before => DONE,
             Self::NoSuchDeposit => "DEPOSIT_NOT_FOUND",
-            Self::NotUnattributed(_) | Self::Nothing => "DEPOSIT_NOT_ASSIGNABLE",
+            Self::NotUnattributed(_) | Self::Nothing | Self::TakesNothing => "DEPOSIT_NOT_ASSIGNABLE",
             Self::Halted { .. } => "CHAIN_HALTED",
         }
     }
@@ -56,7 +60,7 @@ impl Assigned {
 
 statements! {
     READ_OWED = "SELECT p.receivable FROM deposits d JOIN deposits p ON p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
-            AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
+            AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND (p.receivable > 0 OR p.repaid > 0)
         WHERE d.id = $1 AND p.user_id = $2 ORDER BY p.generation DESC LIMIT 1";
     READ_ASSIGNABLE = "SELECT d.state, d.user_id, d.left_over, l.asset_id, e.alive, d.chain_id
         FROM deposits d JOIN chain_entries e ON e.id = d.id JOIN asset_on_chain l ON l.id = d.listing_id WHERE d.id = $1";
@@ -107,6 +111,11 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
     let [Opened::Account(from), Opened::Account(to)] = opened.as_slice() else {
         return Err(StoreError::Corrupt { what: format!("the asset {} has no accounts", asset.0) });
     };
+    let now = load_accounts_of(tx, &BTreeSet::from([*to]), &BTreeSet::new()).await?;
+    let takes = now.get(to).is_some_and(|now| takes(now, amount));
+    if amount > Amount::ZERO && !takes {
+        return Ok(Assigned::TakesNothing);
+    }
     let broken = |_| StoreError::Corrupt { what: "an assignment makes no operation".to_owned() };
     let key = OpKey::new(format!("deposit:{}:assign", wanted.deposit)).map_err(broken)?;
     let reference = Reference::new(wanted.people.to_string()).map_err(broken)?;
@@ -132,4 +141,9 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
     let change = Change::new(wanted.deposit, DepositEvent::Assigned, wanted.people.to_string());
     advance(tx, vec![Change { set, ..change }], at).await?;
     Ok(Assigned::Done { amount })
+}
+
+fn takes(account: &AccountState, amount: Amount) -> bool {
+    let sum = account.available.checked_add(account.frozen).and_then(|sum| sum.checked_add(amount));
+    account.status != AccountStatus::Disabled && sum.is_some()
 }

@@ -26,7 +26,7 @@ pub enum Collected {
     NoSuchDeposit,
     /// It was not taken back, or its user owes nothing of it.
     NothingOwed,
-    /// The payment was mined again, and that deposit has repaid it.
+    /// The payment was mined again, and that deposit has repaid it. If it was taken back as well, what is owed is owed for that one.
     RepaidBy(i64),
     /// The user has nothing that could be taken.
     NothingThere,
@@ -46,7 +46,7 @@ impl Collected {
 statements! {
     READ_OWING = "SELECT d.chain_id, d.state, d.user_id, d.receivable, l.asset_id, d.version,
             (SELECT MAX(p.id) FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash AND p.place = d.place
-                AND p.generation > d.generation AND p.state IN ('credited', 'final') AND p.repaid > 0)
+                AND p.generation > d.generation AND p.user_id = d.user_id AND p.state IN ('credited', 'final', 'reversed') AND p.repaid > 0)
         FROM deposits d JOIN asset_on_chain l ON l.id = d.listing_id WHERE d.id = $1";
 }
 

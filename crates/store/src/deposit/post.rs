@@ -63,7 +63,7 @@ impl PostedBatch {
 pub const MOST: i64 = 2_048;
 
 /// With the entry that it takes back, if it does, and the deposit of the one or the other. An earlier mining of the same payment
-/// may have left something that its user owes.
+/// may have left something that its user owes: the newest that had to do with it knows how much, also when that is nothing any more.
 const DUE: &str =
     "e.id, e.listing_id, e.address, e.amount_raw, e.cause, e.reverses, d.user_id, d.amount, d.repaid, d.left_over,
     o.receivable, o.user_id, d.reason, d.state, d.version, e.height";
@@ -89,7 +89,7 @@ static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
     "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = r.id
      LEFT JOIN deposits d ON d.id = COALESCE(e.reverses, e.id)
      LEFT JOIN deposits o ON o.id = (SELECT p.id FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
-         AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
+         AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND (p.receivable > 0 OR p.repaid > 0)
          ORDER BY p.generation DESC LIMIT 1)
      WHERE e.posting + 0 = 0 AND e.due_height <= r.height AND (e.reverses IS NOT NULL OR EXISTS (
          SELECT 1 FROM asset_on_chain l JOIN assets a ON a.id = l.asset_id

@@ -462,6 +462,8 @@ const API: &[Line] = &[
         "checkpoints",
         "chain_cursors",
         "chain_findings",
+        // What has left its chain and is not taken back yet.
+        "chain_entries",
         "deposits",
         "deposit_events",
         "withdrawal_policies",
@@ -554,6 +556,10 @@ const DEPOSITS: &[Line] = &[
     // What it brings back into the past, rules look at again.
     Change("rule_cursors", &["passed_address", "passed_at"]),
     Remove(&["chain_blocks"]),
+    // Who has spent what a chain takes back is frozen.
+    Read(&["account_status_changes"]),
+    Add(&["account_status_changes"]),
+    Change("accounts", &["status"]),
     // Bitcoin: what was stored before the chain's books began.
     Read(&["wallets", "blocks", "addresses", "transactions", "utxos", "transaction_events"]),
 ];

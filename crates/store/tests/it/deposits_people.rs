@@ -8,7 +8,7 @@ use domain::ledger::{Outcome, Reply};
 use domain::{AccountKind, AccountStatus, Amount, Approval, AssetId};
 use store::deposit::{Assigned, Assignment, Collected, PostedBatch};
 use store::entry::{FoundEntry, Heard, Holding};
-use store::ledger::Adjusted;
+use store::ledger::{Adjusted, NewAccount, Opened, StatusChange};
 use store::testing::races::meet;
 use store::testing::{NOW, on};
 use store::{Db, Engine, db_test};
@@ -249,6 +249,64 @@ db_test! {
             assert_eq!(db.chain_standing(&books.chain).await.unwrap().unwrap().rescan, rest, "back to {to}");
         }
         books.worker = db.take_chain(books.chain.id, "two", NOW, later(60)).await.unwrap();
+    }
+
+    /// Credited and spent, gone, credited again and gone again: what is owed is owed once, for the newest, and is not kept back after it was collected.
+    async fn a_debt_that_went_through_a_second_credit_is_owed_once(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid.clone()]).await;
+        books.mine_empty(1, 2).await;
+        assert_eq!(books.post().await.credited, 1);
+        spend_of_user(db, 7, 5_000, books.asset()).await;
+        books.back_to(0).await;
+        assert_eq!(books.post().await.taken_back, 1);
+        let again = FoundEntry { height: books.next(), block: hash(2, books.next()), ..paid.clone() };
+        books.mine(2, vec![again]).await;
+        books.mine_empty(2, 2).await;
+        assert_eq!((books.post().await.credited, books.has(7, "USDT").await.0), (1, 0), "it repays what was owed");
+        books.back_to(0).await;
+        assert_eq!(books.post().await.taken_back, 1);
+        let (first, second) = (books.deposits().await[0].id, books.deposits().await[1].id);
+        let other = books.paid(3, 2, "u7", 9_000 * UNIT);
+        books.mine(3, vec![other]).await;
+        books.mine_empty(3, 2).await;
+        assert_eq!((books.post().await.credited, books.has(7, "USDT").await.0), (1, 9_000));
+        assert_eq!(db.collect_receivable(first, &people(), NOW).await.unwrap(), Collected::RepaidBy(second));
+        let done = Collected::Done { amount: Amount::from_units(5_000), left: Amount::ZERO };
+        assert_eq!(db.collect_receivable(second, &people(), NOW).await.unwrap(), done);
+        assert_eq!(db.collect_receivable(second, &people(), NOW).await.unwrap(), Collected::NothingOwed);
+        assert_eq!(db.collect_receivable(first, &people(), NOW).await.unwrap(), Collected::RepaidBy(second));
+        let third = FoundEntry { height: books.next(), block: hash(3, books.next()), ..paid };
+        books.mine(3, vec![third]).await;
+        books.mine_empty(3, 2).await;
+        assert_eq!((books.post().await.credited, books.has(7, "USDT").await.0), (1, 9_000), "4,000 are left, and it is mined again");
+        assert_clean(db).await;
+    }
+
+    /// An account that takes nothing is no fault of the books.
+    async fn nothing_is_assigned_to_an_account_that_takes_nothing(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let nobodys = books.paid(1, 1, "hot", 4_000 * UNIT);
+        books.mine(1, vec![nobodys]).await;
+        books.mine_empty(1, 2).await;
+        assert_eq!(books.post().await.left_over, 1);
+        let wanted = Assignment { deposit: books.deposits().await[0].id, user: user(8), people: people() };
+        let opened = db.open(&[NewAccount::funding(user(8), books.asset())], NOW).await.unwrap();
+        let Opened::Account(account) = opened[0] else { panic!("it is listed") };
+        let turn = async |name: &str, status: AccountStatus| {
+            let change = StatusChange { key: key(name), account, status, actor: "test".to_owned(), reason: "test".to_owned() };
+            assert_all_applied(&db.set_status(&[change], NOW).await.unwrap());
+        };
+        turn("off", AccountStatus::Disabled).await;
+        let before = books.house("suspense", "USDT").await;
+        assert_eq!(db.assign_deposit(&wanted, NOW).await.unwrap(), Assigned::TakesNothing);
+        assert_eq!(books.house("suspense", "USDT").await, before);
+        let lines = typed(db).await;
+        assert_eq!(lines.iter().filter(|line| line.contains("DEPOSIT_NOT_ASSIGNABLE")).count(), 2, "{lines:#?}");
+        turn("on", AccountStatus::Active).await;
+        assert_eq!(db.assign_deposit(&wanted, NOW).await.unwrap(), Assigned::Done { amount: Amount::from_units(4_000) });
+        assert_clean(db).await;
     }
 
     async fn what_is_owed_is_collected_once_and_from_a_frozen_account_too(db: TestDb) {

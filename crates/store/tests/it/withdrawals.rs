@@ -362,6 +362,14 @@ db_test! {
         assert_eq!(refused(db, &desk.ask(3, 8_991)).await, DepositNotFinal, "what is held counts");
         taken(db, &desk.ask(4, 8_990)).await;
         db.by_hand("UPDATE deposits SET state = 'final' WHERE id = 1").await.unwrap();
+        // What was final and has left its chain all the same counts until the books have taken it back.
+        let (chain, listing) = (desk.chain.id.0, desk.listing.0);
+        let gone = format!("INSERT INTO chain_entries (id, chain_id, listing_id, address, height, block_hash, tx_hash, place, side, amount_raw, cause,
+            generation, reverses, alive, posting, due_height, source, at) VALUES (900, {chain}, {listing}, 'x', 1, {}, {}, 'value', 1, '-1', 'deposit',
+            1, 1, FALSE, 0, 0, 'n', 0)", hash("bb"), hash("aa"));
+        db.by_hand(&gone).await.unwrap();
+        assert_eq!(refused(db, &desk.ask(5, 59_990)).await, DepositNotFinal);
+        db.by_hand("UPDATE chain_entries SET posting = 1 WHERE id = 900").await.unwrap();
         taken(db, &desk.ask(5, 59_990)).await;
         assert_eq!(refused(db, &desk.ask(6, 10)).await, DepositNotFinal);
         // More than 64 bits of them are no less.
