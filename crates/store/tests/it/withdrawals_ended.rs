@@ -193,7 +193,9 @@ db_test! {
             taken(db, &desk.ask(number, 500)).await;
         }
         let table = if db.engine() == Engine::Postgres { " ON withdrawal_requests" } else { "" };
-        db.by_hand(&format!("DROP TRIGGER trg_withdrawal_fixed{table}")).await.unwrap();
+        for trigger in ["trg_withdrawal_fixed", "trg_withdrawal_counted"] {
+            db.by_hand(&format!("DROP TRIGGER {trigger}{table}")).await.unwrap();
+        }
         db.by_hand("UPDATE withdrawal_requests SET rule = 'imported_may_be_paid'").await.unwrap();
         let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
         db.cancel_job(job, "ann", NOW).await.unwrap();
