@@ -17,13 +17,29 @@ class CommandFailed(Exception):
     pass
 
 
+def role_of(words):
+    """The role that a process is, by its command. None: it has no database, or ends by itself."""
+    if words[0] == "run":
+        return words[1].replace("-", "_")
+    return {("utxo", "follow"): "follower"}.get(tuple(words[:2]), "serve" if words[0] == "serve" else None)
+
+
 class Program:
     def __init__(self, path, folder, database_url):
         self.path, self.folder, self.url = path, folder, database_url
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("BURSAR")}
         self.environment["BURSAR_DATABASE_URL"] = database_url
-        # One role of PostgreSQL does everything here.
-        self.environment["BURSAR_DATABASE_ANY_RIGHTS"] = "true"
+        self.granted = False
+
+    def environment_of(self, words):
+        """On PostgreSQL whatever runs for ever logs in as its role and has the rights of that; what people type has all."""
+        role = role_of(words)
+        if role is None or not self.url.startswith("postgres://postgres@"):
+            return self.environment
+        if not self.granted:
+            self.run("grants", "--apply")
+            self.granted = True
+        return {**self.environment, "BURSAR_DATABASE_URL": self.url.replace("//postgres@", f"//bursar_{role}@", 1)}
 
     def run(self, *words):
         done = subprocess.run([self.path, *words, "--json"], cwd=self.folder, env=self.environment, text=True,
@@ -116,7 +132,7 @@ class Worker:
             with open(self.log, "ab") as log:
                 self.said_before = log.tell()
                 self.process = subprocess.Popen([self.program.path, *self.words, "--json"], cwd=self.program.folder,
-                                                env=self.program.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                                                env=self.program.environment_of(self.words), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self):
         if self.process:

@@ -25,10 +25,20 @@ class Program:
         self.login.chmod(0o600)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("BURSAR")}
         self.environment["BURSAR_DATABASE_URL"] = database_url
+        self.url, self.granted = database_url, False
+
+    def environment_of(self, words):
+        """On PostgreSQL a follower logs in as its role and has the rights of that; what people type has all."""
+        if tuple(words[:2]) != ("utxo", "follow") or not self.url.startswith("postgres://postgres@"):
+            return self.environment
+        if not self.granted:
+            self.granted = True
+            self.run("grants", "--apply")
+        return {**self.environment, "BURSAR_DATABASE_URL": self.url.replace("//postgres@", "//bursar_follower@", 1)}
 
     def begin(self, *words):
         """Started, not waited for."""
-        return subprocess.Popen([self.path, *words, "--json"], cwd=self.folder, env=self.environment, text=True,
+        return subprocess.Popen([self.path, *words, "--json"], cwd=self.folder, env=self.environment_of(words), text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def result(self, words, process):
@@ -109,8 +119,9 @@ class Follower:
 
     def start(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([self.program.path, *self.program.follow_words(self.nodes), "--json"],
-                                            cwd=self.program.folder, env=self.program.environment,
+            words = self.program.follow_words(self.nodes)
+            self.process = subprocess.Popen([self.program.path, *words, "--json"], cwd=self.program.folder,
+                                            env=self.program.environment_of(words),
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def runs(self):
