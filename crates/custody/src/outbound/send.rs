@@ -246,6 +246,10 @@ impl<'a> SendWorker<'a> {
             if self.rests.get(&slot.id).is_some_and(|until| *until > clock.now()) {
                 continue;
             }
+            // Its nonce is another job's by the signer's log: it goes to a slot that cancels that one.
+            if slot.holder.is_some() && !slot.jobs.is_empty() {
+                continue;
+            }
             for attempt in slot.unsigned() {
                 let one = Wanted { lane, slot, attempt };
                 match one.request(&self.ground, &self.signer_name)? {
@@ -544,7 +548,9 @@ fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) ->
             mined: None,
             created: at,
         };
-        OpenSlot { id: slot.id, lane: slot.lane, nonce: slot.nonce, since: slot.since, jobs, attempts: vec![first] }
+        let holder = slot.instead.map(|(_, by)| by);
+        let (id, lane, nonce, since) = (slot.id, slot.lane, slot.nonce, slot.since);
+        OpenSlot { id, lane, nonce, holder, since, jobs, attempts: vec![first] }
     };
     plan.slots.iter().filter(|new| opened.slots.contains(&new.id)).map(slot).collect()
 }
@@ -552,7 +558,10 @@ fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) ->
 fn bytes_of(one: &SignedAttempt) -> Option<&[u8]> {
     match &one.answer {
         SignedAnswer::Signed { bytes, .. } => Some(bytes),
-        SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } | SignedAnswer::Later => None,
+        SignedAnswer::Refused { .. }
+        | SignedAnswer::SignedBefore { .. }
+        | SignedAnswer::Held { .. }
+        | SignedAnswer::Later => None,
     }
 }
 

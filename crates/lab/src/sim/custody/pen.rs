@@ -114,7 +114,8 @@ impl Remembers for Pen {
 
 fn cap_reached() -> SignAnswer {
     let (code, message) = ("SIGNER_CAP_REACHED".to_owned(), "no more in this hour".to_owned());
-    SignAnswer::Refused { code, message, signed_before: false, policy: 1, rule: "hot/native/hour".to_owned() }
+    let rule = "hot/native/hour".to_owned();
+    SignAnswer::Refused { code, message, signed_before: false, holder: None, policy: 1, rule }
 }
 
 /// The signer's core as people ask it.
