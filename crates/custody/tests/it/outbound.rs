@@ -244,7 +244,7 @@ impl<'a> Desk<'a> {
     }
 
     /// A payment of the first hot wallet by somebody who has its words, and a signer of their own.
-    fn stolen(&self, nonce: u64) -> Vec<u8> {
+    pub fn stolen(&self, nonce: u64) -> Vec<u8> {
         let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.rig.clock);
         let policy = policy(self.rig.kind, &devnet::evm::TETHER.to_string());
         let thief = LocalSigner::new(&policy, keyring(self.rig.family), clock).unwrap();

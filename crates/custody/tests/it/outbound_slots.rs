@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use devnet::BroadcastFault;
 use domain::outbound::{JobKind, JobState};
 use domain::{Approval, ChainKind, Clock, WalletRole};
 use store::Engine;
@@ -292,5 +293,36 @@ fn a_gap_that_was_signed_for_what_no_row_knows_is_filled_by_its_cancel() {
             assert_eq!(desk.paid(to, &Coin::Native).await, raw(amount));
         }
         desk.assert_true().await;
+    });
+}
+
+/// A job that is to be tried again, and that cannot leave the slot where it was: people are told, and nothing waits behind it in silence.
+#[test]
+fn a_job_whose_slot_before_cannot_be_cancelled_stops_its_wallet_with_a_word() {
+    on(Engine::Sqlite, async |db| {
+        let desk = Desk::start(db, ChainKind::Evm, 1).await;
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::Drop));
+        let (again, _) = desk.add(&Coin::Native, 5).await;
+        desk.round().await;
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::None));
+        // Somebody else has the key, and uses the nonce.
+        desk.rig.chain.broadcast(&desk.stolen(0)).await.unwrap();
+        desk.pass(8).await;
+        let people = Approval::new("ann", "bob", "the thief is gone").unwrap();
+        let said = db.judge_job(again, JobVerdict::Again, &people, desk.rig.clock.now()).await.unwrap();
+        assert_eq!(said, JobReply::Done);
+        // Its row makes no sense any more.
+        db.by_hand("DROP TRIGGER trg_outbound_slot_fixed").await.unwrap();
+        db.by_hand("UPDATE outbound_slots SET nonce = NULL WHERE state = 'settled'").await.unwrap();
+        let (_, behind) = desk.add(&Coin::Native, 6).await;
+        resume(&desk).await;
+        pass_seconds(&desk, 3_600);
+        desk.rig.mine(1);
+        desk.round().await;
+        let why = desk.job(again).await.lane_stopped.unwrap_or_default();
+        assert!(why.contains(&again.to_string()) && why.contains("cannot be cancelled"), "{why}");
+        let open = db.open_findings(0, 100).await.unwrap();
+        assert!(open.iter().any(|one| one.kind == "lane_stopped" && one.detail == why), "{open:#?}");
+        assert_eq!(desk.paid(&behind, &Coin::Native).await, raw(0));
     });
 }
