@@ -437,6 +437,9 @@ impl Db {
 
     /// What people have not halted of these slots.
     pub async fn sendable(&self, slots: &[SlotId]) -> Result<Sendable, StoreError> {
+        if slots.is_empty() {
+            return Ok(Sendable::default());
+        }
         read_sendable(&mut self.read().await?, slots).await
     }
 
