@@ -454,9 +454,6 @@ impl Db {
     ) -> Result<BTreeSet<SlotId>, StoreError> {
         transact!(self, tx => {
             let still = lock_held(tx, held).await?;
-            if let Some((name, head)) = head {
-                keep_signer_head(tx, name, head, at).await?;
-            }
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
             keep_holders(tx, &mine, at).await?;
@@ -498,6 +495,10 @@ impl Db {
             }
             release(tx, &released, at).await?;
             advance_known(tx, jobs_in(slots.into_values()), changes, at).await?;
+            // Last, because every sender of the signer waits for this one row.
+            if let Some((name, head)) = head {
+                keep_signer_head(tx, name, head, at).await?;
+            }
             Ok(open)
         })
     }
