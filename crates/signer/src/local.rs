@@ -194,6 +194,7 @@ impl LocalSigner {
                 code: refusal.code().to_owned(),
                 message: refusal.to_string(),
                 signed_before: authorizer.state().requests.get(&request.id).is_some(),
+                holder: refusal.holder(),
                 policy,
                 rule,
             }),

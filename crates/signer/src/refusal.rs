@@ -95,6 +95,11 @@ pub enum SignerRefusal {
 }
 
 impl SignerRefusal {
+    /// Whose the slot is that was asked for. A cancel of it shares the slot.
+    pub const fn holder(&self) -> Option<JobId> {
+        if let Self::SlotTaken(holder) = self { Some(*holder) } else { None }
+    }
+
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Inconsistent(_) => "SIGNER_REQUEST_INCONSISTENT",

@@ -166,7 +166,7 @@ impl Slots {
                 }
             };
             if let Some(other) = taken {
-                return Err(SignerRefusal::SlotTaken(other));
+                return Err(SignerRefusal::SlotTaken(self.named(other, question)));
             }
         }
         Ok(())
@@ -240,6 +240,12 @@ impl Slots {
         cancelled: &BTreeSet<JobId>,
     ) -> Option<JobId> {
         holders.find(|other| !self.may_share(*other, jobs, cancelled))
+    }
+
+    /// Of a cancel that shares the slot with what it cancels, the latter: another cancel of that shares with both.
+    fn named(&self, holder: JobId, question: &SlotQuestion<'_>) -> JobId {
+        let cancels = self.job(holder).map_or(&[][..], KeptJob::cancels);
+        cancels.iter().copied().find(|job| self.holds(*job, question.chain, question.wanted)).unwrap_or(holder)
     }
 
     /// Jobs of one transaction share its slot; a cancel shares that of what it cancels.

@@ -60,6 +60,7 @@ migrations! {
     30 "0030_received";
     31 "0031_judged";
     32 "0032_steps";
+    33 "0033_outbound_mends";
 }
 
 impl Migration {

@@ -147,7 +147,7 @@ impl KeptRole for Worker {
             Duty::Watch => {
                 let mut worker = self.role.watcher()?;
                 loop {
-                    let done = worker.round(&SystemClock).await.map(|watched| (false, watched.waits));
+                    let done = worker.round(&SystemClock).await.map(|watched| (watched.changed > 0, watched.waits));
                     let rest = self.rest_after(done, &mut told);
                     if upkeep.is_due_and_outdated(self).await || is_stopped_within(stopped, rest).await {
                         return Ok(());

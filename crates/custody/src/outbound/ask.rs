@@ -8,8 +8,8 @@ use signer::client::SignAnswer;
 use signer::names::{JobId as SignedJob, Person, SignerName};
 use signer::{BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 use store::outbound::send::SignedAnswer;
-use store::outbound::{AttemptKind, AttemptRow, JobRow, LaneRow, OpenSlot, SignedAs};
-use store::withdrawal::WithdrawalRow;
+use store::outbound::{AttemptKind, AttemptRow, JobId, JobRow, LaneRow, OpenSlot, SignedAs};
+use store::withdrawal::{WithdrawalId, WithdrawalRow};
 use tx::{Address, Payment};
 
 use super::OutboundError;
@@ -37,6 +37,14 @@ pub(super) fn signed_job(name: SignedAs) -> SignedJob {
     match name {
         SignedAs::Withdrawal(withdrawal) => SignedJob::Withdrawal(withdrawal.number()),
         SignedAs::Job(job) => SignedJob::Job(job.number()),
+    }
+}
+
+/// `None`: no row can have such a number.
+fn known_as(job: SignedJob) -> Option<SignedAs> {
+    match job {
+        SignedJob::Withdrawal(number) => WithdrawalId::new(number).ok().map(SignedAs::Withdrawal),
+        SignedJob::Job(number) => JobId::new(number).ok().map(SignedAs::Job),
     }
 }
 
@@ -88,14 +96,11 @@ impl Wanted<'_> {
         }))
     }
 
-    fn cancels(
-        &self,
-        ground: &Ground,
-        signer: &SignerName,
-        number: store::outbound::JobId,
-    ) -> Result<Intent, OutboundError> {
+    fn cancels(&self, ground: &Ground, signer: &SignerName, number: JobId) -> Result<Intent, OutboundError> {
         let job = self.slot.jobs.first();
-        let jobs = job.map(|(job, _)| signed_job(job.signed_as())).into_iter().collect();
+        // Where the signer has signed the nonce for a job that no row has there, only a cancel of that job shares it.
+        let named = job.map(|(job, _)| job.signed_as()).or(self.slot.holder);
+        let jobs = named.map(signed_job).into_iter().collect();
         let terms = Terms {
             round: 0,
             kind: IntentKind::Cancel { jobs },
@@ -232,7 +237,7 @@ pub(super) fn judge(
     own: &Address,
     (lane, slot, attempt): (&LaneRow, &OpenSlot, &AttemptRow),
 ) -> SignedAnswer {
-    let (code, message, signed_before, rule) = match answer {
+    let (code, message, signed_before, holder, rule) = match answer {
         SignAnswer::Signed { signed, from, .. } => {
             // A signer with other keys signs the same payment from somewhere else.
             return match from {
@@ -248,7 +253,9 @@ pub(super) fn judge(
                 Some(_) | None => SignedAnswer::Signed { bytes: signed.bytes, hash: Hash(signed.hash.0) },
             };
         }
-        SignAnswer::Refused { code, message, signed_before, rule, .. } => (code, message, signed_before, rule),
+        SignAnswer::Refused { code, message, signed_before, holder, rule, .. } => {
+            (code, message, signed_before, holder, rule)
+        }
     };
     let words = format!("{message} ({code})");
     let round = slot.jobs.first().map_or(0, |(_, round)| *round);
@@ -256,7 +263,16 @@ pub(super) fn judge(
         // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
         "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" | "SIGNER_BUILD_UNKNOWN" => SignedAnswer::SignedBefore { words },
         "SIGNER_SLOT_TAKEN" => match ground.row.kind {
-            ChainKind::Evm => SignedAnswer::SignedBefore { words },
+            ChainKind::Evm => match holder.and_then(known_as).filter(|_| !signed_before) {
+                Some(by) => {
+                    let words = format!(
+                        "{words}: the signer has signed this nonce for {by}, and no row says so; two people must say whether the wallet goes on, \
+                         with a cancel of {by} at this nonce"
+                    );
+                    SignedAnswer::Held { words, by }
+                }
+                None => SignedAnswer::SignedBefore { words },
+            },
             // What brings users' coins home names them, and has no others: people must look at whom the signer has signed them for.
             ChainKind::Bitcoin if ground.is_users(&lane.group) => SignedAnswer::SignedBefore { words },
             // A coin is another job's, and nothing was signed with it for this one: later it has other coins.

@@ -129,6 +129,7 @@ impl SendWorker<'_> {
             kind: AttemptKind::Pay,
             payload,
             coins: Some(Reserved { wallet, outpoints }),
+            instead: None,
         }))
     }
 }

@@ -174,6 +174,7 @@ impl SendWorker<'_> {
                         kind: AttemptKind::Pay,
                         payload,
                         coins: Some(coins),
+                        instead: None,
                     });
                     return Ok(());
                 }

@@ -84,6 +84,7 @@ impl SendWorker<'_> {
         plan.known =
             mined.iter().filter(|(lane, _)| usable.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
         self.urge(work, own, &mined, &usable, now, &mut plan).await?;
+        self.yield_nonces(work, own, &usable, head.tip.height, &mut plan).await?;
         let ready = self.ready(work, own, &usable, now, &mut plan).await?;
         for lane in sending.iter().filter(|lane| usable.contains(&lane.id)) {
             let Some(address) = own.get(&lane.id) else { continue };
@@ -279,6 +280,43 @@ impl SendWorker<'_> {
                     plan.again.insert(slot.id);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Nonces that the signer has signed for jobs which no row has there. Two people have let the wallet go on since it said so: a cancel of such a job takes
+    /// its nonce, so that at most one of the two is mined, and what was to be paid there waits for another.
+    async fn yield_nonces(
+        &self,
+        work: &LaneWork,
+        own: &HashMap<LaneId, Address>,
+        usable: &BTreeSet<LaneId>,
+        height: u64,
+        plan: &mut Plan,
+    ) -> Result<(), OutboundError> {
+        let is_held =
+            |slot: &&OpenSlot| usable.contains(&slot.lane) && !slot.jobs.is_empty() && slot.newest().is_none();
+        let mut fee = None;
+        for slot in work.slots.iter().filter(is_held) {
+            let (Some(by), Some(nonce), Some(address)) = (slot.holder, slot.nonce, own.get(&slot.lane)) else {
+                continue;
+            };
+            let offered = match fee {
+                Some(offered) => offered,
+                None => *fee.insert(self.price(own, &[slot.lane]).await?),
+            };
+            let Ok(payload) = draft::cancel(self.chain, address, nonce, offered) else { continue };
+            plan.slots.push(NewSlot {
+                id: SlotId((self.ids)().ok_or(OutboundError::NoIds)?),
+                lane: slot.lane,
+                nonce: Some(nonce),
+                since: slot.since.min(height),
+                jobs: Vec::new(),
+                kind: AttemptKind::Cancel(self.job_id()?),
+                payload,
+                coins: None,
+                instead: Some((slot.id, by)),
+            });
         }
         Ok(())
     }
@@ -573,6 +611,7 @@ impl SendWorker<'_> {
                 kind: AttemptKind::Pay,
                 payload,
                 coins: None,
+                instead: None,
             });
         }
         let Some(nonces) = nonces else { return Ok(()) };
@@ -594,6 +633,7 @@ impl SendWorker<'_> {
                     kind: AttemptKind::Cancel(self.job_id()?),
                     payload,
                     coins: None,
+                    instead: None,
                 });
             }
         }

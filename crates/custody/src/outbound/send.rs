@@ -3,7 +3,7 @@
 //! A round takes lanes, and for all of them together: writes slots and attempts down, has everything signed in one call, keeps the bytes,
 //! tells the nodes, and keeps that they were told. Each step commits before the next begins.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use chain::{Broadcast, Chain};
@@ -86,8 +86,8 @@ const MOST_OVERDUE: i64 = 200;
 struct Moves {
     /// Each with the slots that wait for it.
     requests: Vec<(BTreeSet<SlotId>, SignRequest)>,
-    /// Slots of jobs that cannot leave where they were.
-    stuck: BTreeSet<SlotId>,
+    /// Slots of jobs that cannot leave where they were, and why, by their lanes: nobody must wait behind them without knowing.
+    stuck: BTreeMap<SlotId, (LaneId, String)>,
 }
 
 impl<'a> SendWorker<'a> {
@@ -246,6 +246,10 @@ impl<'a> SendWorker<'a> {
             if self.rests.get(&slot.id).is_some_and(|until| *until > clock.now()) {
                 continue;
             }
+            // Its nonce is another job's by the signer's log: it goes to a slot that cancels that one.
+            if slot.holder.is_some() && !slot.jobs.is_empty() {
+                continue;
+            }
             for attempt in slot.unsigned() {
                 let one = Wanted { lane, slot, attempt };
                 match one.request(&self.ground, &self.signer_name)? {
@@ -267,11 +271,15 @@ impl<'a> SendWorker<'a> {
         wanted.truncate(MOST_REQUESTS / 2);
         let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
         let Moves { requests: mut moves, stuck } = self.moves(open, &asked, clock.now()).await?;
+        for (lane, why) in stuck.values() {
+            self.db.stop_lane(*lane, why, clock.now()).await?;
+        }
+        let stopped: BTreeSet<LaneId> = stuck.values().map(|(lane, _)| *lane).collect();
         // A slot whose cancels do not all fit is asked for in the next round.
         let beyond: BTreeSet<SlotId> =
             moves.iter().skip(MOST_REQUESTS / 2).flat_map(|(slots, _)| slots.clone()).collect();
         moves.truncate(MOST_REQUESTS / 2);
-        wanted.retain(|(one, _)| !beyond.contains(&one.slot.id) && !stuck.contains(&one.slot.id));
+        wanted.retain(|(one, _)| !beyond.contains(&one.slot.id) && !stopped.contains(&one.slot.lane));
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -396,17 +404,28 @@ impl<'a> SendWorker<'a> {
             .collect();
         let former = self.db.former_slots(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
         let mut moved: HashSet<(SlotId, JobId)> = HashSet::new();
+        let mut whys: HashMap<(SlotId, JobId), String> = HashMap::new();
         // One cancel is enough for all that were in a slot, wherever they go.
         for before in &former {
             let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.signed_as()));
             let Some((_, job)) = mine().next() else { continue };
             // The wallet that the slot was taken from, which is not always the one that pays now.
             let lane = &before.lane;
-            let Some(Ok(own)) = self.ground.address(lane) else {
-                tracing::warn!(lane = lane.address, %job.id, "a job waits: the wallet of its slot before is not what its key gives");
-                continue;
+            let own = match self.ground.address(lane) {
+                Some(own) => own,
+                None => Err(format!("the treasury file has no wallet group {}", lane.group)),
             };
-            let Some((payload, bitcoin)) = self.used_up(before, lane, &own) else { continue };
+            let used_up = own.and_then(|own| {
+                let none = || "what was signed there makes no sense with these wallets and coins".to_owned();
+                self.used_up(before, lane, &own).ok_or_else(none)
+            });
+            let (payload, bitcoin) = match used_up {
+                Ok(used_up) => used_up,
+                Err(why) => {
+                    whys.extend(mine().map(|(slot, job)| ((slot.id, job.id), why.clone())));
+                    continue;
+                }
+            };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
             let (requester, jobs) = (job.requester.as_str(), before.jobs.clone());
             let request = Move { lane, requester, jobs, number, payload, bitcoin, now };
@@ -415,7 +434,11 @@ impl<'a> SendWorker<'a> {
             moves.requests.push((slots, request.request(&self.ground, &self.signer_name)?));
         }
         let is_moved = |slot: SlotId, job: JobId| moved.contains(&(slot, job));
-        moves.stuck = moving.iter().filter(|(slot, job)| !is_moved(slot.id, job.id)).map(|(slot, _)| slot.id).collect();
+        for (slot, job) in moving.iter().filter(|(slot, job)| !is_moved(slot.id, job.id)) {
+            let why = whys.get(&(slot.id, job.id)).map_or("no row has it", String::as_str);
+            let why = format!("{} cannot be signed here, because its slot before cannot be cancelled: {why}", job.id);
+            moves.stuck.insert(slot.id, (slot.lane, why));
+        }
         Ok(moves)
     }
 
@@ -544,7 +567,9 @@ fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) ->
             mined: None,
             created: at,
         };
-        OpenSlot { id: slot.id, lane: slot.lane, nonce: slot.nonce, since: slot.since, jobs, attempts: vec![first] }
+        let holder = slot.instead.map(|(_, by)| by);
+        let (id, lane, nonce, since) = (slot.id, slot.lane, slot.nonce, slot.since);
+        OpenSlot { id, lane, nonce, holder, since, jobs, attempts: vec![first] }
     };
     plan.slots.iter().filter(|new| opened.slots.contains(&new.id)).map(slot).collect()
 }
@@ -552,7 +577,10 @@ fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) ->
 fn bytes_of(one: &SignedAttempt) -> Option<&[u8]> {
     match &one.answer {
         SignedAnswer::Signed { bytes, .. } => Some(bytes),
-        SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } | SignedAnswer::Later => None,
+        SignedAnswer::Refused { .. }
+        | SignedAnswer::SignedBefore { .. }
+        | SignedAnswer::Held { .. }
+        | SignedAnswer::Later => None,
     }
 }
 

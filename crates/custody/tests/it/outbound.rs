@@ -244,11 +244,21 @@ impl<'a> Desk<'a> {
     }
 
     /// A payment of the first hot wallet by somebody who has its words, and a signer of their own.
-    fn stolen(&self, nonce: u64) -> Vec<u8> {
+    pub fn stolen(&self, nonce: u64) -> Vec<u8> {
         let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.rig.clock);
         let policy = policy(self.rig.kind, &devnet::evm::TETHER.to_string());
-        let thief = LocalSigner::new(&policy, keyring(self.rig.family), clock);
-        let payment = Payment { to: self.fresh(), coin: Coin::Native, amount: raw(9) };
+        let thief = LocalSigner::new(&policy, keyring(self.rig.family), clock).unwrap();
+        self.signed_by(&thief, nonce).0
+    }
+
+    /// A payment that our signer has signed, and that no row has: its bytes, whom it pays 9, and the job's number.
+    pub fn forgotten(&self, nonce: u64) -> (Vec<u8>, Address, JobId) {
+        self.signed_by(&self.pen.signer, nonce)
+    }
+
+    fn signed_by(&self, signer: &LocalSigner, nonce: u64) -> (Vec<u8>, Address, JobId) {
+        let (to, job) = (self.fresh(), self.ids.next::<domain::id::Job>().unwrap());
+        let payment = Payment { to: to.clone(), coin: Coin::Native, amount: raw(9) };
         let fee = Fee::Legacy { gas_price: 30_000_000_000 };
         let from = self.wallets()[0].clone();
         let draft = Draft::Evm { from, nonce, payment: payment.clone(), gas_limit: 21_000, fee };
@@ -256,7 +266,7 @@ impl<'a> Desk<'a> {
         let intent = signer::Intent {
             signer: "desk".parse().unwrap(),
             network: signer::SignerChain::Evm { chain_id: 56 },
-            job: signer::names::JobId::Job(self.ids.next::<domain::id::Job>().unwrap().number()),
+            job: signer::names::JobId::Job(job.number()),
             round: 0,
             chain: self.rig.row.name.clone(),
             group: id("hot"),
@@ -277,8 +287,8 @@ impl<'a> Desk<'a> {
             replaces: None,
             approvals: Vec::new(),
         };
-        match thief.unwrap().sign(&[request]).unwrap().remove(0) {
-            SignAnswer::Signed { signed, .. } => signed.bytes,
+        match signer.sign(&[request]).unwrap().remove(0) {
+            SignAnswer::Signed { signed, .. } => (signed.bytes, to, job),
             refused => panic!("{refused:?}"),
         }
     }

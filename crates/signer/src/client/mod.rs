@@ -99,6 +99,8 @@ pub enum SignAnswer {
         message: String,
         /// A transaction was signed under this id earlier and may be out, whatever the refusal says.
         signed_before: bool,
+        /// Of a slot that is taken: the job that the signer has signed there.
+        holder: Option<JobId>,
         policy: u64,
         rule: String,
     },

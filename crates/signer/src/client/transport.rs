@@ -140,6 +140,7 @@ pub(super) fn fit(requests: &[SignRequest], answers: Vec<AnswerBody>) -> Result<
                 code: refused.code,
                 message: refused.message,
                 signed_before: refused.signed_before,
+                holder: refused.holder,
                 policy,
                 rule,
             },

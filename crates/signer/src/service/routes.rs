@@ -222,7 +222,8 @@ async fn answers(shared: &Shared, ids: Vec<RequestId>, decided: Decided) -> Vec<
             }
             Verdict::Refused { refusal, policy, rule } => {
                 let (code, message) = (refusal.code().to_owned(), refusal.to_string());
-                (policy, rule, Err(RefusedBody { code, message, signed_before: remembered }))
+                let holder = refusal.holder();
+                (policy, rule, Err(RefusedBody { code, message, signed_before: remembered, holder }))
             }
         };
         let (signed_tx, tx_hash, refused) = match done {
@@ -240,7 +241,7 @@ async fn answers(shared: &Shared, ids: Vec<RequestId>, decided: Decided) -> Vec<
 /// Approved, and the keys cannot: the policy speaks of a wallet that they are not of. What was approved before may have been signed then, with other keys.
 fn cannot(id: &RequestId, error: &KeyError, signed_before: bool) -> RefusedBody {
     tracing::error!(request = %id, code = error.code(), %error, "what was approved could not be signed");
-    RefusedBody { code: error.code().to_owned(), message: error.to_string(), signed_before }
+    RefusedBody { code: error.code().to_owned(), message: error.to_string(), signed_before, holder: None }
 }
 
 /// Derive addresses, for comparison

@@ -42,6 +42,10 @@ pub struct RefusedBody {
     pub message: String,
     /// A transaction was signed for this id earlier, and may be out: the refusal says nothing about it.
     pub signed_before: bool,
+    /// Of SIGNER_SLOT_TAKEN: the job that has the slot, wr-… or job-…. A cancel that names it shares the slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub holder: Option<JobId>,
 }
 
 /// The single form's answer.

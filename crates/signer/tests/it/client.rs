@@ -172,11 +172,11 @@ async fn a_refusal_says_when_something_was_signed_under_its_id_before() {
     let other = evm(1, 1, 901).request("a");
     let answers = client.sign(&[other, evm(2, 1, 900).request("b")]).await.unwrap();
     let before = |answer: &SignAnswer| match answer {
-        SignAnswer::Refused { signed_before, code, .. } => (*signed_before, code.clone()),
+        SignAnswer::Refused { signed_before, code, holder, .. } => (*signed_before, code.clone(), *holder),
         SignAnswer::Signed { .. } => panic!("{answer:?}"),
     };
-    assert_eq!(before(&answers[0]), (true, "SIGNER_REQUEST_REUSED".to_owned()));
-    assert_eq!(before(&answers[1]), (false, "SIGNER_SLOT_TAKEN".to_owned()));
+    assert_eq!(before(&answers[0]), (true, "SIGNER_REQUEST_REUSED".to_owned(), None));
+    assert_eq!(before(&answers[1]), (false, "SIGNER_SLOT_TAKEN".to_owned(), Some(job(1))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -436,3 +436,17 @@ fn a_slot_on_another_chain_is_another_slot() {
     slots.record(job(51), JobRecord { cancels: vec![job(1)], ..record("bsc") });
     assert_eq!(moved(&slots), Ok(SlotStanding::Taken));
 }
+
+/// Whoever does not know what a nonce was signed for is told, and has it cancelled: also where a cancel has it as well.
+#[test]
+fn whoever_meets_a_taken_nonce_can_cancel_what_holds_it() {
+    let (mut signer, _) = signer();
+    approved(&mut signer, &evm(9, 4, 900).request("a"), 0);
+    let cancel = |id: &str, number, jobs| evm(number, 4, 1).cancelling(jobs).gas_price(20).request(id);
+    assert_eq!(refusal(&mut signer, &cancel("gap", 49, vec![]), 0).holder(), Some(job(9)));
+    approved(&mut signer, &cancel("first", 2, vec![job(9)]), 0);
+    approved(&mut signer, &cancel("second", 3, vec![job(9)]), 0);
+    // Neither of the cancels is named, but what they cancel.
+    assert_eq!(refusal(&mut signer, &evm(60, 4, 800).request("b"), 0).holder(), Some(job(9)));
+    approved(&mut signer, &cancel("third", 61, vec![job(9)]), 0);
+}

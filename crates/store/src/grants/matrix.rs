@@ -623,6 +623,8 @@ const OUTBOUND: &[Line] = &[
     Read(&["outbound_approvals", "outbound_job_coins", "chain_blocks", "treasury_jobs"]),
     Add(&["outbound_slots", "outbound_slot_jobs", "outbound_attempts"]),
     Change("outbound_lanes", &["known_nonce"]),
+    // Whose a nonce is by the signer's log.
+    Change("outbound_slots", &["holder"]),
     Change("outbound_attempts", &["signed", "tx_hash", "refused", "told_at", "said", "updated_at"]),
     Change("outbound_approvals", &["refused"]),
 ];

@@ -146,7 +146,7 @@ statements! {
             JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
         WHERE j.id {in $1}";
     READ_JOB_EVENTS = "SELECT version, state, reason, at FROM outbound_job_events WHERE job_id = $1 ORDER BY version";
-    READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
+    READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported, s.holder FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
         WHERE k.job_id = $1 ORDER BY k.round";
     LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN chains c ON c.id = l.chain_id

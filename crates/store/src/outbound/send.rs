@@ -52,6 +52,8 @@ pub struct NewSlot {
     pub payload: Vec<u8>,
     /// Bitcoin: what it spends.
     pub coins: Option<Reserved>,
+    /// EVM: the slot whose nonce it takes, and whose that is by the signer's log. Nothing was signed for that slot; its jobs wait for another nonce.
+    pub instead: Option<(SlotId, SignedAs)>,
 }
 
 /// One more attempt in a slot.
@@ -117,6 +119,11 @@ pub enum SignedAnswer {
     /// Something was signed for it that this database does not know.
     SignedBefore {
         words: String,
+    },
+    /// EVM: its nonce was signed for another job, of which this database does not say so. Nothing was signed for this one.
+    Held {
+        words: String,
+        by: SignedAs,
     },
     /// It is asked for again, as it is.
     Later,
@@ -197,9 +204,18 @@ statements! {
 
 static INSERT_SLOTS: RowsSql = RowsSql::new(
     "INSERT_SLOTS",
-    "INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, created_at, updated_at)
-     SELECT r.id, r.lane_id, r.nonce, r.since_height, 'open', '', r.at, r.at FROM {rows}",
-    &[("id", Int), ("lane_id", Int), ("nonce", Int), ("since_height", Int), ("at", Int)],
+    "INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, holder, created_at, updated_at)
+     SELECT r.id, r.lane_id, r.nonce, r.since_height, 'open', '', r.holder, r.at, r.at FROM {rows}",
+    &[("id", Int), ("lane_id", Int), ("nonce", Int), ("since_height", Int), ("holder", Text), ("at", Int)],
+);
+
+/// Whose the nonces of slots are for which nothing was signed.
+static NAME_HOLDERS: RowsSql = RowsSql::new(
+    "NAME_HOLDERS",
+    "UPDATE outbound_slots SET holder = r.holder, updated_at = r.at
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'
+         AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = r.id AND a.signed IS NOT NULL)",
+    &[("id", Int), ("holder", Text), ("at", Int)],
 );
 
 static INSERT_SLOT_JOBS: RowsSql = RowsSql::new(
@@ -278,8 +294,9 @@ static COUNT_NONCES: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 10] = [
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
     &INSERT_SLOTS,
+    &NAME_HOLDERS,
     &INSERT_SLOT_JOBS,
     &INSERT_ATTEMPTS,
     &KNOW_NONCES,
@@ -420,6 +437,9 @@ impl Db {
 
     /// What people have not halted of these slots.
     pub async fn sendable(&self, slots: &[SlotId]) -> Result<Sendable, StoreError> {
+        if slots.is_empty() {
+            return Ok(Sendable::default());
+        }
         read_sendable(&mut self.read().await?, slots).await
     }
 
@@ -434,11 +454,9 @@ impl Db {
     ) -> Result<BTreeSet<SlotId>, StoreError> {
         transact!(self, tx => {
             let still = lock_held(tx, held).await?;
-            if let Some((name, head)) = head {
-                keep_signer_head(tx, name, head, at).await?;
-            }
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
+            keep_holders(tx, &mine, at).await?;
             let named: Vec<SlotId> = mine.iter().map(|one| one.slot).collect();
             let slots = read_slot_standings(tx, &named).await?;
             let sendable = read_sendable(tx, &named).await?;
@@ -469,7 +487,7 @@ impl Db {
                         released.push((slot.id, words));
                         changes.extend(signing.map(|job| refused(job, words, *counts, at)));
                     }
-                    SignedAnswer::SignedBefore { words } => {
+                    SignedAnswer::SignedBefore { words } | SignedAnswer::Held { words, .. } => {
                         stop(tx, one.lane, words, at).await?;
                     }
                     SignedAnswer::Later => {}
@@ -477,6 +495,10 @@ impl Db {
             }
             release(tx, &released, at).await?;
             advance_known(tx, jobs_in(slots.into_values()), changes, at).await?;
+            // Last, because every sender of the signer waits for this one row.
+            if let Some((name, head)) = head {
+                keep_signer_head(tx, name, head, at).await?;
+            }
             Ok(open)
         })
     }
@@ -587,13 +609,14 @@ async fn new_slots<'a>(
             open.remove(&slot.lane);
         }
     }
+    let (yielded, back) = yield_nonces(tx, &mut open, slots, at).await?;
     let mut new: Vec<&NewSlot> = Vec::new();
     for slot in slots.iter().filter(|slot| open.contains(&slot.lane)) {
         if reserved(tx, slot.id, slot.coins.as_ref(), at).await? {
             new.push(slot);
         }
     }
-    let mut changes = Vec::new();
+    let mut changes = back;
     let mut links: Vec<(SlotId, &JobStanding)> = Vec::new();
     for slot in &new {
         for job in slot.jobs.iter().filter_map(|(id, _)| rows.get(id)) {
@@ -606,7 +629,47 @@ async fn new_slots<'a>(
         }
     }
     write_slots(tx, &new, &links, at).await?;
+    let mut rows = rows;
+    rows.extend(yielded);
     Ok((new, rows, changes))
+}
+
+/// Slots whose nonces the signer has signed for others go, and their jobs wait for other nonces. That is no try. A lane of which something was signed for
+/// such a slot meanwhile gets no slots.
+async fn yield_nonces(
+    tx: &mut Tx,
+    open: &mut BTreeSet<LaneId>,
+    slots: &[NewSlot],
+    at: Timestamp,
+) -> Result<(Standings, Vec<Change>), StoreError> {
+    let instead = |slot: &NewSlot| slot.instead.map(|(before, by)| (slot.lane, before, by));
+    let named: Vec<(LaneId, SlotId, SignedAs)> = slots.iter().filter_map(instead).collect();
+    if named.is_empty() {
+        return Ok((Standings::new(), Vec::new()));
+    }
+    let mut standings =
+        read_slot_standings(tx, &named.iter().map(|(_, before, _)| *before).collect::<Vec<_>>()).await?;
+    for (lane, before, _) in &named {
+        if standings.get(before).is_none_or(|slot| slot.lane != *lane || slot.is_signed()) {
+            open.remove(lane);
+        }
+    }
+    let mut changes = Vec::new();
+    let mut over: Vec<(SlotId, String)> = Vec::new();
+    standings.retain(|_, slot| open.contains(&slot.lane));
+    for (_, before, by) in &named {
+        let Some(slot) = standings.get(before) else { continue };
+        let words = format!("the signer has signed its nonce for {by}, which a cancel takes now");
+        for job in slot.jobs.iter().filter(|job| job.state == JobState::Signing && job.slot == Some(slot.id)) {
+            let event = if job.give_up { JobEvent::Never } else { JobEvent::NotNow };
+            let mut change = Change::new(job.id, vec![event], words.clone());
+            change.set = Set { due: Some(at), unslotted: true, ..Set::default() };
+            changes.push(change);
+        }
+        over.push((slot.id, words));
+    }
+    release(tx, &over.iter().map(|(slot, words)| (*slot, words.as_str())).collect::<Vec<_>>(), at).await?;
+    Ok((jobs_in(standings.into_values()), changes))
 }
 
 /// Whether what is to be spent is the slot's own.
@@ -633,6 +696,7 @@ async fn write_slots(
         Column::Ints(slots.iter().map(|slot| slot.lane.0).collect()),
         Column::OptionalInts(slots.iter().map(|slot| slot.nonce.map(row_nonce).transpose()).collect::<Result<_, _>>()?),
         Column::Ints(slots.iter().map(|slot| height(slot.since)).collect::<Result<_, _>>()?),
+        Column::OptionalStrings(slots.iter().map(|slot| slot.instead.map(|(_, by)| by.to_string())).collect()),
         Column::Ints(vec![at.micros(); slots.len()]),
     ];
     expect_rows(execute_rows(tx, &INSERT_SLOTS, columns).await?, slots.len(), "slots")?;
@@ -734,7 +798,10 @@ async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> R
         .iter()
         .filter_map(|one| match &one.answer {
             SignedAnswer::Signed { bytes, hash } => Some((*one, bytes.as_slice(), *hash)),
-            SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } | SignedAnswer::Later => None,
+            SignedAnswer::Refused { .. }
+            | SignedAnswer::SignedBefore { .. }
+            | SignedAnswer::Held { .. }
+            | SignedAnswer::Later => None,
         })
         .collect();
     if !signed.is_empty() {
@@ -751,7 +818,9 @@ async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> R
         .iter()
         .filter_map(|one| match &one.answer {
             SignedAnswer::Signed { .. } | SignedAnswer::Later => None,
-            SignedAnswer::Refused { words, .. } | SignedAnswer::SignedBefore { words } => Some((*one, words.as_str())),
+            SignedAnswer::Refused { words, .. }
+            | SignedAnswer::SignedBefore { words }
+            | SignedAnswer::Held { words, .. } => Some((*one, words.as_str())),
         })
         .collect();
     if refused.is_empty() {
@@ -764,6 +833,26 @@ async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> R
         Column::Ints(vec![at.micros(); refused.len()]),
     ];
     execute_rows(tx, &REFUSE_ATTEMPTS, columns).await.map(|_| ())
+}
+
+async fn keep_holders(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> Result<(), StoreError> {
+    let held = answers.iter().filter_map(|one| match &one.answer {
+        SignedAnswer::Held { by, .. } => Some((one.slot, by.to_string())),
+        SignedAnswer::Signed { .. }
+        | SignedAnswer::Refused { .. }
+        | SignedAnswer::SignedBefore { .. }
+        | SignedAnswer::Later => None,
+    });
+    let held: Vec<(SlotId, String)> = held.collect();
+    if held.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(held.iter().map(|(slot, _)| slot.0).collect()),
+        Column::Texts(held.iter().map(|(_, by)| by.as_str()).collect()),
+        Column::Ints(vec![at.micros(); held.len()]),
+    ];
+    execute_rows(tx, &NAME_HOLDERS, columns).await.map(|_| ())
 }
 
 /// Slots for which nothing was ever signed. Their nonces are free again.

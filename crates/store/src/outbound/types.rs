@@ -1,6 +1,7 @@
 //! Jobs, lanes, slots and attempts as their rows have them.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use domain::id::{Id, Job};
 use domain::outbound::{Effect, JobKind, JobState};
@@ -57,6 +58,21 @@ pub struct JobRow {
 pub enum SignedAs {
     Withdrawal(WithdrawalId),
     Job(JobId),
+}
+
+impl fmt::Display for SignedAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Withdrawal(withdrawal) => withdrawal.fmt(f),
+            Self::Job(job) => job.fmt(f),
+        }
+    }
+}
+
+/// As it is displayed.
+pub(crate) fn signed_as(text: &str) -> Result<SignedAs, StoreError> {
+    let withdrawal = text.parse().map(SignedAs::Withdrawal);
+    withdrawal.or_else(|_| text.parse().map(SignedAs::Job)).map_err(|_| malformed("holder of a nonce"))
 }
 
 impl JobRow {
@@ -128,6 +144,8 @@ pub struct OpenSlot {
     pub id: SlotId,
     pub lane: LaneId,
     pub nonce: Option<u64>,
+    /// Whose the nonce is by the signer's log, although no row says so. A slot with jobs is never signed for then; without, its cancel names that job.
+    pub holder: Option<SignedAs>,
     pub since: u64,
     /// With the round that each is signed in.
     pub jobs: Vec<(JobRow, u32)>,
@@ -388,21 +406,21 @@ const ATTEMPT: &str = "a.slot_id, a.number, a.kind, a.cancel_id, a.payload, a.si
 statements! {
     READ_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} ORDER BY l.id";
-    READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
+    READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported, s.holder FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' ORDER BY s.id";
     /// The blocks that have a transaction of an open slot, as far as is known.
     READ_MINED_BLOCKS = "SELECT DISTINCT a.mined_height, a.mined_block FROM outbound_slots s
             JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
         WHERE s.lane_id {in $1} AND s.state = 'open'";
     /// Those that are in blocks of some heights; of others, those with a job that is not known to be deep.
-    READ_MINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
+    READ_MINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported, s.holder FROM outbound_slots s
             JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
         WHERE s.lane_id {in $1} AND s.state = 'open' AND (a.mined_height {in $2} OR a.mined_height {in $3} AND EXISTS (
             SELECT 1 FROM outbound_jobs j WHERE j.slot_id = s.id AND j.state = 'confirming')) ORDER BY s.id";
-    READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
+    READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported, s.holder FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL) ORDER BY s.id";
-    READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
+    READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported, s.holder FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NULL AND a.refused IS NULL) ORDER BY s.id";
 }
@@ -500,8 +518,8 @@ pub(crate) async fn signed_in_slots(
     Ok(jobs)
 }
 
-/// The last says whether another program has used it.
-pub(crate) type SlotColumns = (i64, i64, Option<i64>, i64, bool);
+/// The last two say whether another program has used it, and whose its nonce is by the signer's log.
+pub(crate) type SlotColumns = (i64, i64, Option<i64>, i64, bool, Option<String>);
 
 /// Open slots of these lanes, with their jobs and attempts, in four statements.
 pub(crate) async fn read_open_slots(
@@ -559,7 +577,7 @@ pub(crate) async fn read_watched(
         return Ok(Vec::new());
     }
     let mut attempts = read_attempts(tx, &rows).await?;
-    let slot = |(id, lane, nonce, since, imported): SlotColumns| {
+    let slot = |(id, lane, nonce, since, imported, _): SlotColumns| {
         Ok(WatchedSlot {
             imported,
             id: SlotId(id),
@@ -587,11 +605,12 @@ pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Ve
         let round = u32::try_from(round).map_err(|_| malformed("round"))?;
         jobs.entry(SlotId(slot)).or_default().push((job, round));
     }
-    let slot = |(id, lane, nonce, since, _): SlotColumns| {
+    let slot = |(id, lane, nonce, since, _, holder): SlotColumns| {
         Ok(OpenSlot {
             id: SlotId(id),
             lane: LaneId(lane),
             nonce: nonce.map(nonce_of).transpose()?,
+            holder: holder.as_deref().map(signed_as).transpose()?,
             since: u64::try_from(since).map_err(|_| malformed("height"))?,
             jobs: jobs.remove(&SlotId(id)).unwrap_or_default(),
             attempts: attempts.remove(&SlotId(id)).unwrap_or_default(),

@@ -703,7 +703,7 @@ db_test! {
             let next = nonces.entry(job.lane).or_default();
             slots.push(NewSlot {
                 id: SlotId(job.id.number()), lane: job.lane, nonce: Some(*next), since: 1, jobs: vec![(job.id, job.version)], kind: AttemptKind::Pay,
-                payload: vec![0], coins: None,
+                payload: vec![0], coins: None, instead: None,
             });
             *next += 1;
         }

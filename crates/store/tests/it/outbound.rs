@@ -5,8 +5,8 @@ use domain::utxo::{Hash, OutPoint};
 use domain::{GroupId, Purpose, WalletRole};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
-    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, Share, SignedAttempt, SlotId,
-    SlotNews, SlotsRead, ToldAttempt,
+    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, Share, SignedAs, SignedAttempt,
+    SlotId, SlotNews, SlotsRead, ToldAttempt,
 };
 use store::testing::races::Shell;
 use store::testing::{NOW, TestDb, on};
@@ -297,7 +297,7 @@ db_test! {
         let (lane, id) = (held[0].lane, JobId::new(1).unwrap());
         let (kind, payload, coins) = (AttemptKind::Pay, vec![0], None);
         let jobs = vec![(id, 1)];
-        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins };
+        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins, instead: None };
         let known = std::collections::HashMap::new();
         db.open_slots(&held, &[slot], &[], &[], &known, NOW).await.unwrap();
         tell(db, &held, 1).await;
@@ -353,6 +353,46 @@ db_test! {
         ]);
     }
 
+    /// The signer has signed a slot's nonce for a job of which no row says so. The nonce goes to a slot that names that job, once, and only while nothing is
+    /// signed for the first: nothing that may be out loses its slot.
+    async fn a_nonce_that_the_signer_has_signed_for_another_goes_to_its_cancel_once(db: TestDb) {
+        let (chain, held) = with_job(db).await;
+        let (lane, id, by) = (held[0].lane, JobId::new(1).unwrap(), SignedAs::Job(JobId::new(77).unwrap()));
+        let known = std::collections::HashMap::new();
+        let row = async || db.job(id).await.unwrap().unwrap().0.job;
+        let open = async || db.open_slots_of(&[lane], SlotsRead::All).await.unwrap();
+        let (kind, payload) = (AttemptKind::Pay, vec![0]);
+        let slot = NewSlot {
+            id: SlotId(7), lane, nonce: Some(0), since: 1, jobs: vec![(id, 1)], kind, payload, coins: None, instead: None,
+        };
+        db.open_slots(&held, std::slice::from_ref(&slot), &[], &[], &known, NOW).await.unwrap();
+        let answer = SignedAnswer::Held { words: "the slot belongs to job-77".into(), by };
+        let taken = SignedAttempt { lane, slot: SlotId(7), number: 1, answer, spend: None };
+        db.keep_signed(&held, &[taken], None, NOW).await.unwrap();
+        assert_eq!((open().await[0].holder, row().await.state), (Some(by), JobState::Signing));
+        let cancel = |number: i64, before: i64| NewSlot {
+            id: SlotId(number), jobs: Vec::new(), kind: AttemptKind::Cancel(JobId::new(number).unwrap()),
+            instead: Some((SlotId(before), by)), ..slot.clone()
+        };
+        let opens = async |slot: NewSlot| db.open_slots(&held, &[slot], &[], &[], &known, NOW).await.unwrap().slots.len();
+        assert_eq!(opens(cancel(8, 7)).await, 0, "the wallet is stopped");
+        let people = domain::Approval::new("ann", "bob", "we looked").unwrap();
+        assert!(db.resume_lane(lane, &people, NOW).await.unwrap());
+        assert_eq!(opens(cancel(8, 7)).await, 1);
+        let job = row().await;
+        assert_eq!((job.state, job.slot, job.rounds, job.tries), (JobState::FailedRetryable, None, 0, 0));
+        let slots = open().await;
+        assert_eq!((slots.len(), slots[0].id, slots[0].holder, slots[0].nonce), (1, SlotId(8), Some(by), Some(0)));
+        assert_eq!(opens(cancel(9, 7)).await, 0, "it is another's already");
+        let answer = SignedAnswer::Signed { bytes: vec![8], hash: Hash([8; 32]) };
+        let signed = SignedAttempt { lane, slot: SlotId(8), number: 1, answer, spend: None };
+        db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
+        assert_eq!(opens(cancel(9, 8)).await, 0, "something is signed for it");
+        assert_eq!(open().await[0].id, SlotId(8));
+        drop(chain);
+        assert_clean(db).await;
+    }
+
     /// A worker that has read a job before people judged it gives it no slot: it has lost the lane.
     async fn what_people_judge_is_taken_out_of_the_workers_hands(db: TestDb) {
         use store::outbound::read::JobVerdict;
@@ -361,7 +401,7 @@ db_test! {
         let people = domain::Approval::new("ann", "bob", "nothing came").unwrap();
         db.judge_job(JobId::new(1).unwrap(), JobVerdict::Unpaid, &people, NOW).await.unwrap();
         let (lane, kind, payload) = (held[0].lane, AttemptKind::Pay, vec![0]);
-        let slot = NewSlot { id: SlotId(8), lane, nonce: Some(0), since: 1, jobs: Vec::new(), kind, payload, coins: None };
+        let slot = NewSlot { id: SlotId(8), lane, nonce: Some(0), since: 1, jobs: Vec::new(), kind, payload, coins: None, instead: None };
         db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
         assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
     }
@@ -386,7 +426,7 @@ db_test! {
             let (first, second) = (row(judged).await, row(other).await);
             let (lane, jobs) = (first.lane, vec![(first.id, first.version), (second.id, second.version)]);
             let (kind, payload) = (AttemptKind::Pay, vec![0]);
-            let slot = NewSlot { id, lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None };
+            let slot = NewSlot { id, lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None, instead: None };
             let opened = db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
             assert_eq!(opened.slots.into_iter().collect::<Vec<_>>(), [id], "{verdict:?}");
             db.stop_lane(lane, "a test", NOW).await.unwrap();
@@ -461,7 +501,8 @@ async fn signing(db: &TestDb) -> (Vec<HeldLane>, SignedAttempt) {
     let (_, held) = with_job(db).await;
     let (lane, jobs) = (held[0].lane, vec![(JobId::new(1).unwrap(), 1)]);
     let (kind, payload) = (AttemptKind::Pay, vec![0]);
-    let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None };
+    let slot =
+        NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None, instead: None };
     db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
     let answer = SignedAnswer::Signed { bytes: vec![1], hash: domain::utxo::Hash([1; 32]) };
     (held, SignedAttempt { lane, slot: SlotId(7), number: 1, answer, spend: None })

@@ -191,7 +191,8 @@ pub async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWor
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
     let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
     let (kind, payload, coins, slot) = (AttemptKind::Pay, vec![0], None, SlotId(job.number()));
-    let new = NewSlot { id: slot, lane, nonce: Some(0), since: 1, jobs: vec![(job, 1)], kind, payload, coins };
+    let new =
+        NewSlot { id: slot, lane, nonce: Some(0), since: 1, jobs: vec![(job, 1)], kind, payload, coins, instead: None };
     let known = std::collections::HashMap::new();
     db.open_slots(&held, &[new], &[], &[], &known, NOW).await.unwrap();
     let answer = SignedAnswer::Signed { bytes: vec![1], hash: Hash([7; 32]) };
@@ -924,8 +925,17 @@ fn postgres_each_query_of_000_runs_as_it_is_printed_on_withdrawals() {
             db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
         let lane = db.job(job(4)).await.unwrap().unwrap().0.job.lane;
         let (kind, payload, coins) = (AttemptKind::Pay, vec![4], None);
-        let slot =
-            NewSlot { id: SlotId(4), lane, nonce: Some(4), since: 1, jobs: vec![(job(4), 1)], kind, payload, coins };
+        let slot = NewSlot {
+            id: SlotId(4),
+            lane,
+            nonce: Some(4),
+            since: 1,
+            jobs: vec![(job(4), 1)],
+            kind,
+            payload,
+            coins,
+            instead: None,
+        };
         db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
         db.cancel_job(job(5), "ann", NOW).await.unwrap();
         settle(db, 5).await;

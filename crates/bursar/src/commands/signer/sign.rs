@@ -56,7 +56,7 @@ fn shown(request: &SignRequest, answer: &SignAnswer) -> Value {
             "id": request.id.as_str(), "what": "signed", "signed_tx": hex(&signed.bytes), "tx_hash": signed.hash.to_string(),
             "policy": policy, "rule": rule,
         }),
-        SignAnswer::Refused { code, message, signed_before, policy, rule } => json!({
+        SignAnswer::Refused { code, message, signed_before, holder: _, policy, rule } => json!({
             "id": request.id.as_str(), "what": code, "message": message, "signed_before": signed_before,
             "policy": policy, "rule": rule,
         }),

@@ -1,6 +1,6 @@
 //! `bursar bench outbound`: jobs that are paid, from the row to the final block, beside the same number of signed transactions that the same
-//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time, and the same blocks come
-//! meanwhile: what a node does for a block weighs on both.
+//! client tells the same node of, with no store, no signer and no questions. Both may have all of them out at once, so neither waits for a block before it tells more; and the
+//! same blocks come meanwhile: what a node does for a block weighs on both.
 //!
 //! Raw is measured in both ways that the client has: a call for each, and many in a request. What is said of raw is the faster one.
 //!
@@ -45,9 +45,6 @@ pub struct Arguments {
     /// Wallets that pay; each is measured
     #[arg(long, value_name = "N", default_values_t = [1, 8], value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=9))]
     wallets: Vec<u32>,
-    /// Transactions of one wallet that wait for a block at a time
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    in_flight: u32,
     /// How many payments of the lowest priority wait when one of the highest comes
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     waiting: u32,
@@ -71,6 +68,9 @@ const HIGHEST: i64 = 1;
 const RAW_APART: u32 = 100_000_000;
 /// What a wallet usually has out at a time.
 const USUAL_IN_FLIGHT: u32 = 16;
+
+/// A sender without anything to do looks again after so long. Those that were given no lane must not keep the others from the database.
+const IDLE: Duration = Duration::from_millis(20);
 
 /// A block comes so long after the one before, whoever sends.
 const BLOCK: Duration = Duration::from_millis(40);
@@ -135,12 +135,12 @@ async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<
     let site = Site::prepare(arguments.engine, None)?;
     let Some(node) = Host::start(target, arguments.anvil.as_deref(), site.folder()).await? else { return Ok(None) };
     let node = Arc::new(node);
-    let limits = OutboundLimits { in_flight: arguments.in_flight, ..OutboundLimits::usual(target.kind()) };
+    let limits = OutboundLimits { in_flight: arguments.jobs, ..OutboundLimits::usual(target.kind()) };
     let desk = Desk::open(site.url(), (target.kind(), Some(&node.token)), wallets, limits).await?;
     node.fund(&desk.wallets).await?;
     let desk = Arc::new(desk);
     let mut figures = Figures::of(target, wallets);
-    let piece = usize::try_from(arguments.in_flight * wallets).unwrap_or(usize::MAX);
+    let piece = usize::try_from(arguments.jobs).unwrap_or(usize::MAX);
     // The first round finds nothing in any cache.
     for round in 0..=arguments.rounds {
         let first = round * arguments.jobs;
@@ -227,17 +227,20 @@ async fn send(desk: &Desk, node: &Host, share: Share, told: &AtomicUsize, jobs: 
             return Err(failed(format!("a payment was put off: {sent:?}")));
         }
         if !sent.is_busy() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(IDLE).await;
         }
     }
     desk.leave(share).await
 }
 
-/// A round of a watcher for each block, until nothing is open.
+/// Rounds of a watcher until nothing is open: at once after one that found something, else one for each block.
 async fn follow(desk: &Desk, node: &Host) -> CommandResult {
     let mut watcher = desk.watcher(&*node.chain)?;
     loop {
-        watcher.round(&SystemClock).await.map_err(failed)?;
+        let watched = watcher.round(&SystemClock).await.map_err(failed)?;
+        if watched.changed > 0 {
+            continue;
+        }
         let lanes = desk.db.lanes(None, None, 0, 10_000).await?;
         if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
             return Ok(());
@@ -290,7 +293,7 @@ fn print_json(arguments: &Arguments, figures: &[Figures], shared: Option<&Shared
         .collect();
     say(json!({
         "bench": "outbound", "engine": arguments.engine.name(), "jobs": arguments.jobs, "rounds": arguments.rounds,
-        "in_flight": arguments.in_flight, "waiting": arguments.waiting, "signer": "core, in this process",
+        "in_flight": arguments.jobs, "waiting": arguments.waiting, "signer": "core, in this process",
         "nodes": nodes, "bitcoin": shared.map(Shared::json),
     }));
 }

@@ -196,8 +196,8 @@ impl Host {
         Err(failed("what was sent raw is in no block after a hundred"))
     }
 
-    /// Tells the node of all of them, in pieces of what may be out at a time with a block after each: no store, no signer, no questions.
-    /// Transactions per second.
+    /// Tells the node of all of them, so many at a time, while blocks come: no store, no signer, no questions. It waits for no block. Transactions per
+    /// second.
     pub async fn send_raw(&self, signed: &[Vec<u8>], piece: usize, how: Raw) -> Result<f64, Failure> {
         let watch = Stopwatch::start();
         let told = async {

@@ -68,7 +68,7 @@ impl Pen {
         let is_new = |request: &&SignRequest| {
             let jobs: Vec<SignedJob> = request.intents.iter().map(|intent| intent.job).collect();
             let pays = request.intents.iter().all(|intent| matches!(intent.kind, IntentKind::Pay { .. }));
-            pays && self.signer.rounds(&jobs).iter().all(Option::is_none)
+            pays && self.signer.rounds(&jobs).iter().all(|signed| *signed == Some(0))
         };
         if let Some(request) = chosen.and_then(|at| requests.get(at)).filter(is_new) {
             let mut world = self.world.lock();
@@ -114,7 +114,8 @@ impl Remembers for Pen {
 
 fn cap_reached() -> SignAnswer {
     let (code, message) = ("SIGNER_CAP_REACHED".to_owned(), "no more in this hour".to_owned());
-    SignAnswer::Refused { code, message, signed_before: false, policy: 1, rule: "hot/native/hour".to_owned() }
+    let rule = "hot/native/hour".to_owned();
+    SignAnswer::Refused { code, message, signed_before: false, holder: None, policy: 1, rule }
 }
 
 /// The signer's core as people ask it.
