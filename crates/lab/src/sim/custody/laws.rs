@@ -157,7 +157,7 @@ impl Simulation {
     /// Whether everything is where rules want it, as the chains have it: what is not, if anything. What only people can do is done here.
     fn is_home(&self) -> Option<String> {
         let mut world = self.world.lock();
-        let World { nets, random, report, .. } = &mut *world;
+        let World { nets, random, .. } = &mut *world;
         let mut left = None;
         for (net, plan) in PLANS.iter().enumerate() {
             let Some(terms) = &plan.terms else { continue };
@@ -173,14 +173,12 @@ impl Simulation {
             // What was brought at first may have left with a branch, and nobody told of it again.
             for wallet in chain.penniless() {
                 left = Some(format!("{wallet} has nothing to pay fees with"));
-                report.brought_from_outside += 1;
                 self.pays(chain, net, random, (wallet, true, plan.endowment));
             }
             for (wallet, amount) in chain.below_floor(terms) {
                 left = Some(format!("{wallet} is below its floor"));
                 // Else rules ask for a refill, which people approve.
                 if chain.in_treasury() < amount {
-                    report.brought_from_outside += 1;
                     self.pays(chain, net, random, (wallet, false, amount));
                 }
             }

@@ -31,8 +31,6 @@ counters! {
         refills;
         /// By people, of refills.
         approvals;
-        /// Hot wallets below their floor while the treasury had too little.
-        brought_from_outside;
         /// To users' addresses, by strangers.
         deposits;
         deposits_credited;
