@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds the HTTP interface against its own description: Schemathesis reads /openapi.json of a scratch server and sends
-# what the description allows and what it forbids, for at most a minute. Fails on any 5xx and on any answer that the
-# description does not have.
+# what the description allows and what it forbids, for at most a minute with a customer's token; and then, shorter, what is
+# the operators' with the token of one. Fails on any 5xx and on any answer that the description does not have.
 #
 #   tests/schemathesis.sh            needs python3; what it installs (tests/schemathesis.txt) is kept in ~/.cache/bursar
 #
@@ -49,8 +49,9 @@ print(*(one.getsockname()[1] for one in taken))')
 
 cd "$folder"
 head -c 48 /dev/urandom | base64 -w0 >jwt.secret
+head -c 48 /dev/urandom | base64 -w0 >operators.secret
 echo "coordinator $(head -c 24 /dev/urandom | base64 -w0)" >spot.credentials
-chmod 600 jwt.secret spot.credentials
+chmod 600 jwt.secret operators.secret spot.credentials
 cat >bursar.toml <<TOML
 [database]
 url = "sqlite://$folder/bursar.db"
@@ -59,6 +60,8 @@ listen = "127.0.0.1:$http"
 operations_listen = ""
 [auth]
 hs256_secret_file = "jwt.secret"
+[operators]
+hs256_secret_file = "operators.secret"
 [spot]
 folder = "spot"
 address = "127.0.0.1:$spot"
@@ -68,7 +71,15 @@ requests_per_second = 0
 daily_transfers = 0
 TOML
 "$bursar" migrate >/dev/null
-"$bursar" apply "$root/examples/treasury.toml" >/dev/null
+# An administrator may do everything that an operator may, and has a key that signs nothing here.
+public=$(openssl genpkey -algorithm ed25519 | openssl pkey -pubout -outform DER | tail -c 32 | od -An -v -tx1 | tr -d ' \n')
+cat "$root/examples/treasury.toml" - >treasury.toml <<TOML
+[[operator]]
+name = "olga"
+role = "administrator"
+keys.olga-laptop = { ed25519 = "$public" }
+TOML
+"$bursar" apply treasury.toml >/dev/null
 for asset in USDT BTC BNB TRX; do
     "$bursar" account open --user 7 --asset "$asset" >/dev/null
 done
@@ -85,6 +96,7 @@ CREDITS
 server=$!
 export TOKEN_OF_7
 TOKEN_OF_7=$("$bursar" token --user 7 --for 60m)
+token_of_olga=$("$bursar" token --operator olga --for 60m)
 
 # Money on both sides, so that transfers succeed: half of what the user was given goes to spot.
 "$venv/bin/python" - "$http" <<'PYTHON'
@@ -109,17 +121,23 @@ for asset, amount in {"USDT": "100000", "BTC": "50", "BNB": "1000", "TRX": "1000
     assert answer.status_code == 200, answer.text
 PYTHON
 
-"$venv/bin/schemathesis" --config-file "$root/tests/schemathesis.toml" run "http://127.0.0.1:$http/openapi.json" \
-    --header "Authorization: Bearer $TOKEN_OF_7" --max-response-time 5 \
-    --report junit --report-junit-path report.xml "$@" &
-asking=$!
-status=0
-wait "$asking" || status=$?
-asking=
-if [ "$status" -ne 0 ]; then
-    tail -n 20 serve.log >&2
-    exit "$status"
-fi
+# ask TOKEN REPORT [words]: as whoever has the token.
+ask() {
+    local token=$1 report=$2 status=0
+    shift 2
+    "$venv/bin/schemathesis" --config-file "$root/tests/schemathesis.toml" run "http://127.0.0.1:$http/openapi.json" \
+        --header "Authorization: Bearer $token" --max-response-time 5 --report junit --report-junit-path "$report" "$@" &
+    asking=$!
+    wait "$asking" || status=$?
+    asking=
+    if [ "$status" -ne 0 ]; then
+        tail -n 20 serve.log >&2
+        exit "$status"
+    fi
+}
+ask "$TOKEN_OF_7" customer.xml --exclude-path-regex '^/api/v1/operator/' "$@"
+# Not by what one answer says of the next: there is no signer here, and a withdrawal that is there cannot be refused without its word.
+ask "$token_of_olga" operator.xml --include-path-regex '^/api/v1/operator/' --phases examples,coverage,fuzzing --max-examples 50 "$@"
 
 # It must have moved money, or it has tried nothing; and the books must still balance.
 "$venv/bin/python" - "$http" <<'PYTHON'
@@ -130,6 +148,12 @@ print({name: count for name, count in counts.items() if count != "0"})
 assert int(counts["bursar_transfers_committed_total"]) > 20, "hardly any transfer succeeded"
 assert counts['bursar_http_requests_total{class="5xx"}'] == "0"
 PYTHON
+# Whoever came through the operators' door was let in: the log has what was tried.
+lines=$("$bursar" --json operator log | grep -o '"operator"[: ]*"olga"' | wc -l)
+if [ "$lines" -lt 20 ]; then
+    echo "error: the operators' log has $lines lines of olga: that token opened nothing" >&2
+    exit 1
+fi
 kill "$server"
 wait "$server"
 server=

@@ -65,8 +65,8 @@ chain_id = 56
 id = "hot-evm"
 chain = "bsc"
 role = "hot"
-most_fee = "1"
-most_fee_day = "1"
+most_fee = "4000000000000000"
+most_fee_day = "4000000000000000"
 [[group.coin]]
 coin = "0x55d398326f99059fF775485246999027B3197955"
 payment = "100000000000000000000"
@@ -285,6 +285,40 @@ fn a_policy_that_is_wider_than_the_signers_is_found() {
     // Narrower is said and is no fault.
     operator.apply(&policy(&[("auto_approve = \"100\"", "auto_approve = \"50\"")]));
     assert_eq!(operator.good("policy check signer.toml")["wider"], 0);
+    // What a payment may cost is the chain's fee_cap, by itself 4,000,000,000,000,000.
+    operator.write("dear.toml", &SIGNER.replace("4000000000000000", "3999999999999999"));
+    let (code, _, body) = operator.bad("policy check dear.toml");
+    let costs: Vec<String> = body["differences"]
+        .as_array()
+        .expect("differences")
+        .iter()
+        .filter(|one| one["verdict"] == "WIDER")
+        .map(|one| {
+            let field = |name: &str| one[name].as_str().expect("text").to_owned();
+            format!("{}: {} > {}", field("what"), field("server"), field("signer"))
+        })
+        .collect();
+    assert_eq!(code, "POLICY_WIDER");
+    assert_eq!(
+        costs,
+        [
+            "cost of one: 4000000000000000 > 3999999999999999",
+            "cost of one, in a day: 4000000000000000 > 3999999999999999"
+        ]
+    );
+    // A key that only the treasury file knows spoils what others sign.
+    let key = |public: &str| {
+        format!("[[operator]]\nname = \"ann\"\nrole = \"approver\"\nkeys.ann = {{ ed25519 = \"{public}\" }}\n")
+    };
+    operator.apply(&format!(
+        "{}{}",
+        policy(&[("auto_approve = \"100\"", "auto_approve = \"50\"")]),
+        key(&"ab".repeat(32))
+    ));
+    let (code, exit, body) = operator.bad("policy check signer.toml");
+    assert_eq!((code.as_str(), exit, &body["wider"]), ("POLICY_WIDER", Some(1), &json!(0)));
+    let other = json!([{ "operator": "ann", "key": "ann", "verdict": "it is another key in the signer's policy" }]);
+    assert_eq!(body["keys"], other);
     operator.write("none.toml", "signer = 1");
     assert_eq!(operator.bad("policy check none.toml").0, "SIGNER_POLICY_INVALID");
     assert_eq!(operator.bad("policy check missing.toml").0, "FILE_NOT_READABLE");

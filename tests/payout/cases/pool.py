@@ -135,6 +135,6 @@ def bumped(world):
     jobs = world.add(chain, count=3)
     world.wait_until_told(jobs)
     for job in jobs:
-        world.program.run("job", "bump", job.id)
+        world.program.run("job", "bump", job.id, "--actor", "ann")
     world.wait_until("more is offered", lambda: len(world.slots(jobs)) >= 2 * len(jobs))
     return f"{len(jobs)} jobs"

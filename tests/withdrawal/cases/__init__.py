@@ -6,7 +6,8 @@
 | `twice` | names that are used twice, answers that do not come, cancels, approvals and requests at once |
 | `people` | approvals: good, forged, missing; refusals |
 | `chain` | a database that is older than its signer, reorganisations, hot wallets that have too little |
-| `thief` | somebody who owns the database |
+| `thief` | somebody who owns the database, or the server too |
+| `queries` | what whoever watches types into psql |
 """
 
 CASES = {}
@@ -25,4 +26,4 @@ def case(mixed=True, red=None, timed=False, compared=True, often=1, **limits):
 
 
 # Each adds its cases to CASES.
-from . import chain, people, thief, twice, usual  # noqa: E402, F401
+from . import chain, people, queries, thief, twice, usual  # noqa: E402, F401

@@ -303,7 +303,9 @@ fn then(change: &ImportChange, reply: Option<ChangedReply>) -> String {
                 "its job here is {state} and cannot be called off: it may be paid twice: bursar withdrawal show {id}"
             )
         }
-        Some(ChangedReply::DoubtedWithJob(JobReply::NoSuchJob | JobReply::NeverReplaced)) => {
+        Some(ChangedReply::DoubtedWithJob(
+            JobReply::NoSuchJob | JobReply::NeverReplaced | JobReply::Requester | JobReply::KeyOff,
+        )) => {
             format!("its job here cannot be called off: it may be paid twice: bursar withdrawal show {id}")
         }
         Some(ChangedReply::TooLate(WithdrawalState::Queued)) => {

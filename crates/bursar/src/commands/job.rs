@@ -44,6 +44,9 @@ pub enum Command {
     Retry {
         #[arg(value_name = "JOB_ID")]
         id: String,
+        /// Who does this
+        #[arg(long, env = "BURSAR_ACTOR")]
+        actor: String,
     },
     /// End a job, as far as that is safe
     ///
@@ -94,6 +97,9 @@ pub enum Command {
     Bump {
         #[arg(value_name = "JOB_ID")]
         id: String,
+        /// Who does this
+        #[arg(long, env = "BURSAR_ACTOR")]
+        actor: String,
     },
 }
 
@@ -178,9 +184,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Add(arguments) => add(context, &db, arguments).await,
         Command::List(arguments) => list(context, &db, arguments).await,
         Command::Show { id } => show(context, &db, parse_id(id)?).await,
-        Command::Retry { id } => {
+        Command::Retry { id, actor } => {
             let id = parse_id(id)?;
-            asked(context, id, "is tried now", db.retry_job(id, SystemClock.now()).await?)
+            asked(context, id, "is tried now", db.retry_job(id, actor, SystemClock.now()).await?)
         }
         Command::Cancel { id, actor } => {
             let id = parse_id(id)?;
@@ -193,9 +199,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Approve { id, name, key, digest } => {
             approve::run(context, &db, parse_id(id)?, (name, key, digest.as_deref())).await
         }
-        Command::Bump { id } => {
+        Command::Bump { id, actor } => {
             let id = parse_id(id)?;
-            asked(context, id, "is offered more for", db.bump_job(id, SystemClock.now()).await?)
+            asked(context, id, "is offered more for", db.bump_job(id, actor, SystemClock.now()).await?)
         }
     };
     db.close().await;
@@ -222,6 +228,16 @@ fn asked(context: &Context, id: JobId, words: &str, asked: JobReply) -> CommandR
             "JOB_NOT_NOW",
             format!("nothing replaces the transaction of {id}"),
             "on TRON no slot lets only one of two be mined, and users' Bitcoin that comes home has no change to pay more from; it is told to the nodes again",
+        )),
+        JobReply::Requester => Err(Failure::bad_input(
+            "APPROVAL_BY_REQUESTER",
+            format!("{id} is a payment that you have asked for yourself"),
+            "somebody else has to approve it",
+        )),
+        JobReply::KeyOff => Err(Failure::bad_input(
+            "APPROVAL_BAD",
+            "the key, or the person who has it, is switched off",
+            "bursar operator list shows keys and people; the treasury file switches them on and off",
         )),
         JobReply::NotNow(state) => Err(Failure::bad_input(
             "JOB_NOT_NOW",

@@ -26,7 +26,7 @@ pub struct LogArguments {
     /// Only of this: a withdrawal, a job, a deposit, or a wallet's address
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-    /// Only this: assign, review, retry, reject or approve; and at the command line judge, cancel, resume, assign or collect
+    /// Only this: assign, review, retry, reject or approve; and at the command line also judge, cancel, bump, resume or collect
     #[arg(long)]
     action: Option<String>,
     /// The next page: before this line

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use custody::withdrawal::narrower::{PolicyCoin, PolicyGap, PolicyLimit, PolicyWord, gaps};
+use custody::withdrawal::narrower::{
+    KeyDifference, KeyGap, PolicyCoin, PolicyGap, PolicyLimit, PolicyWord, gaps, key_gaps,
+};
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::WithdrawalPolicy;
 use domain::{Amount, AmountError, ChainName, Clock, Symbol, UserId};
@@ -28,7 +30,8 @@ pub enum Command {
     Simulate(SimulateArguments),
     /// Compare with the signer's policy file: the server may let out less than the signer signs, never more
     ///
-    /// Ends with 1 if it lets out more. Is a signer configured, it is also asked whether the file is the policy that it has in force.
+    /// Keys of operators that the signer's policy has not, or has otherwise, are named too: what was signed with one is refused with the good signatures
+    /// beside it. Ends with 1 if the server lets out more, or there is such a key. Is a signer configured, it is also asked whether the file is the policy that it has in force.
     Check {
         /// The signer's policy (TOML), as its administrators signed it
         #[arg(value_name = "FILE")]
@@ -285,14 +288,17 @@ async fn check(context: &Context, db: &Db, file: &PathBuf) -> CommandResult {
     let mut found: Vec<(&CoinOnChain, PolicyGap)> = Vec::new();
     for coin in coins.values() {
         let Some((policy, family)) = coin.policy.as_ref().zip(coin.family) else { continue };
-        let compared = PolicyCoin { chain: &coin.chain.name, family, form: &coin.form.form, policy };
+        let fee_cap = coin.chain.outbound.fee_cap;
+        let compared = PolicyCoin { chain: &coin.chain.name, family, form: &coin.form.form, policy, fee_cap };
         found.extend(gaps(&compared, &signer).into_iter().map(|gap| (coin, gap)));
     }
     let differences: Vec<Value> = found.iter().map(|(coin, gap)| difference(coin, gap)).collect();
     let wider = found.iter().filter(|(_, gap)| gap.wider).count();
+    let strange = key_gaps(&db.operators().await?, &signer);
+    let keys: Vec<Value> = strange.iter().map(strange_key).collect();
     let body = json!({
         "signer": signer.signer.to_string(), "signer_version": signer.version, "in_force": is_in_force, "wider": wider,
-        "differences": differences,
+        "differences": differences, "keys": keys,
     });
     context.print(&body, || {
         let force = match is_in_force {
@@ -301,13 +307,19 @@ async fn check(context: &Context, db: &Db, file: &PathBuf) -> CommandResult {
             None => "",
         };
         let head = format!("policy {} of {}{force}", signer.version, signer.signer);
-        if differences.is_empty() {
-            return format!("{head}\nno differences: what the server lets out is what the signer signs");
+        let shown = |columns: &[&str], values: &[Value]| {
+            let cells = |one: &Value| columns.iter().map(|name| text(&one[*name])).collect();
+            table(columns, &[], &values.iter().map(cells).collect::<Vec<Vec<String>>>())
+        };
+        let limits = if differences.is_empty() {
+            "no differences: what the server lets out is what the signer signs".to_owned()
+        } else {
+            shown(&["asset", "chain", "group", "what", "server", "signer", "verdict"], &differences)
+        };
+        if keys.is_empty() {
+            return format!("{head}\n{limits}");
         }
-        let columns = ["asset", "chain", "group", "what", "server", "signer", "verdict"];
-        let cells = |one: &Value| columns.iter().map(|name| text(&one[*name])).collect();
-        let rows: Vec<Vec<String>> = differences.iter().map(cells).collect();
-        format!("{head}\n{}", table(&columns, &[], &rows))
+        format!("{head}\n{limits}\n\n{}", shown(&["operator", "key", "verdict"], &keys))
     });
     let found = |code, message: String, hint: &str| {
         Err(Failure { exit: Exit::Found, ..Failure::bad_input(code, message, hint) })
@@ -315,6 +327,13 @@ async fn check(context: &Context, db: &Db, file: &PathBuf) -> CommandResult {
     if wider > 0 {
         let message = format!("the server lets out what the signer does not sign: {wider} of its limits are wider");
         return found("POLICY_WIDER", message, "make the server's policy narrower in the treasury file, and apply it");
+    }
+    if !strange.is_empty() {
+        let count = strange.len();
+        let message =
+            format!("the signer refuses what is signed with {count} of the operators' keys, and all beside it");
+        let hint = "have the signer's administrators name them as approvers, or take them out of the treasury file";
+        return found("POLICY_WIDER", message, hint);
     }
     if is_in_force == Some(false) {
         let message = format!("{} is not the policy that the signer has in force", file.display());
@@ -327,6 +346,14 @@ async fn check(context: &Context, db: &Db, file: &PathBuf) -> CommandResult {
     Ok(())
 }
 
+fn strange_key(gap: &KeyGap) -> Value {
+    let verdict = match gap.what {
+        KeyDifference::Missing => "the signer's policy has no such key",
+        KeyDifference::Other => "it is another key in the signer's policy",
+    };
+    json!({ "operator": gap.operator, "key": gap.key, "verdict": verdict })
+}
+
 fn difference(coin: &CoinOnChain, gap: &PolicyGap) -> Value {
     let what = match gap.what {
         PolicyLimit::Coin => "whether it is sent".to_owned(),
@@ -337,9 +364,12 @@ fn difference(coin: &CoinOnChain, gap: &PolicyGap) -> Value {
         PolicyLimit::People(amount) => format!("people for {}", amount.display(coin.asset.precision)),
         PolicyLimit::Largest => "largest at all".to_owned(),
         PolicyLimit::Life => "how long it may be signed".to_owned(),
+        PolicyLimit::Cost => "cost of one".to_owned(),
+        PolicyLimit::CostOfADay => "cost of one, in a day".to_owned(),
     };
     let word = |word: PolicyWord| match word {
         PolicyWord::Amount(raw) => raw.in_coins(coin.form.form.decimals()),
+        PolicyWord::Cost(raw) => raw.to_string(),
         PolicyWord::People(count) => count.to_string(),
         PolicyWord::Seconds(seconds) => format!("{seconds} s"),
         PolicyWord::Any => "any".to_owned(),
@@ -357,7 +387,9 @@ fn difference(coin: &CoinOnChain, gap: &PolicyGap) -> Value {
             | PolicyLimit::InADay
             | PolicyLimit::People(_)
             | PolicyLimit::Largest
-            | PolicyLimit::Life,
+            | PolicyLimit::Life
+            | PolicyLimit::Cost
+            | PolicyLimit::CostOfADay,
         ) => "narrower",
     };
     json!({

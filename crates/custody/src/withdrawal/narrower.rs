@@ -5,7 +5,8 @@
 
 use domain::withdrawal::WithdrawalPolicy;
 use domain::{Amount, AssetOnChain, ChainName, RawAmount};
-use signer::policy::{Caps, CoinRule, Policy, Role};
+use signer::policy::{Caps, CoinRule, Group, Policy, PublicKey, Role};
+use store::operator::{OperatorKey, ShownOperator};
 use tx::{Coin, Family};
 
 /// A coin of the server, with the policy that holds for it.
@@ -15,6 +16,8 @@ pub struct PolicyCoin<'a> {
     pub family: Family,
     pub form: &'a AssetOnChain,
     pub policy: &'a WithdrawalPolicy,
+    /// The most that one payment may cost, in the chain's own coin.
+    pub fee_cap: RawAmount,
 }
 
 /// Where the two differ.
@@ -47,11 +50,17 @@ pub enum PolicyLimit {
     Largest,
     /// How long one may be signed after it was asked for.
     Life,
+    /// The most that one payment may cost.
+    Cost,
+    /// The same against what the group may spend on all of a day.
+    CostOfADay,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyWord {
     Amount(RawAmount),
+    /// In the smallest unit of the chain's own coin.
+    Cost(RawAmount),
     People(u64),
     Seconds(i64),
     Any,
@@ -92,7 +101,7 @@ pub fn gaps(coin: &PolicyCoin<'_>, signer: &Policy) -> Vec<PolicyGap> {
             let listed = PolicyWord::Listed(u64::try_from(listed.len()).unwrap_or(u64::MAX));
             gaps.push(gap(id.as_str(), PolicyLimit::Destinations, PolicyWord::Any, listed, true));
         }
-        let found = [without_people(coin, rule), with_people(coin, rule)].concat();
+        let found = [cost(coin, group), without_people(coin, rule), with_people(coin, rule)].concat();
         gaps.extend(
             found.into_iter().map(|(what, server, signer, wider)| gap(id.as_str(), what, server, signer, wider)),
         );
@@ -101,6 +110,13 @@ pub fn gaps(coin: &PolicyCoin<'_>, signer: &Policy) -> Vec<PolicyGap> {
 }
 
 type Found = (PolicyLimit, PolicyWord, PolicyWord, bool);
+
+/// What a payment may cost. A signer that allows more is no fault; and of a day's costs it is only certain that the first payment must find room.
+fn cost(coin: &PolicyCoin<'_>, group: &Group) -> Vec<Found> {
+    let caps = [(PolicyLimit::Cost, group.most_fee), (PolicyLimit::CostOfADay, group.most_fee_day)];
+    let wider = caps.into_iter().filter(|(_, cap)| coin.fee_cap > *cap);
+    wider.map(|(what, cap)| (what, PolicyWord::Cost(coin.fee_cap), PolicyWord::Cost(cap), true)).collect()
+}
 
 /// What leaves without a person.
 fn without_people(coin: &PolicyCoin<'_>, rule: &CoinRule) -> Vec<Found> {
@@ -172,8 +188,63 @@ fn raw(coin: &PolicyCoin<'_>, amount: Amount) -> RawAmount {
     RawAmount::from_ledger(amount, coin.form).unwrap_or(RawAmount::MAX)
 }
 
+/// A key with which somebody may agree by the treasury file, and of which the signer thinks otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGap {
+    pub operator: String,
+    pub key: String,
+    pub what: KeyDifference,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyDifference {
+    /// The signer's policy has no approver with a key of that name.
+    Missing,
+    /// It is another key there, or a passkey for another place.
+    Other,
+}
+
+/// What is signed with such a key the server counts, and the signer refuses; and with it the good ones that were sent beside it.
+pub fn key_gaps(operators: &[ShownOperator], signer: &Policy) -> Vec<KeyGap> {
+    let signing = operators.iter().filter(|operator| operator.row.active && operator.row.role.signs());
+    let keys = signing.flat_map(|operator| operator.keys.iter().map(move |(name, key)| (operator, name, key)));
+    let gap = |(operator, name, (key, is_active)): (&ShownOperator, &String, &(OperatorKey, bool))| {
+        if !is_active {
+            return None;
+        }
+        let known = name.parse().ok().and_then(|name| signer.approvers.get(&name));
+        let what = match known {
+            None => KeyDifference::Missing,
+            Some(approver) if !is_same(key, &approver.key) => KeyDifference::Other,
+            Some(_) => return None,
+        };
+        Some(KeyGap { operator: operator.row.name.to_string(), key: name.clone(), what })
+    };
+    keys.filter_map(gap).collect()
+}
+
+/// Whether the signer takes whatever the server takes of this key.
+fn is_same(ours: &OperatorKey, theirs: &PublicKey) -> bool {
+    let is = |bytes: &[u8]| ours.public == signer::digest::hex(bytes);
+    match (theirs, &ours.place) {
+        (PublicKey::Ed25519(public), None) => is(public),
+        (PublicKey::Passkey(passkey), Some(place)) => {
+            is(&passkey.public)
+                && passkey.relying_party == place.relying_party
+                && place.origins.is_subset(&passkey.origins)
+        }
+        (PublicKey::Ed25519(_), Some(_)) | (PublicKey::Passkey(_), None) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use domain::Timestamp;
+    use domain::operator::OperatorRole;
+    use store::operator::{OperatorRow, PasskeyPlace};
+
     use domain::Precision;
     use domain::withdrawal::{FeeRule, USUAL_LIFE_US, WhenShort};
     use signer::policy::file::parse;
@@ -252,11 +323,17 @@ of = ["ann", "ben"]
     }
 
     fn found(signer: &str, change: impl FnOnce(&mut WithdrawalPolicy)) -> Vec<(PolicyLimit, bool)> {
+        found_at(signer, 1, change)
+    }
+
+    /// Where a payment may cost so much.
+    fn found_at(signer: &str, fee_cap: u64, change: impl FnOnce(&mut WithdrawalPolicy)) -> Vec<(PolicyLimit, bool)> {
         let mut policy = policy();
         change(&mut policy);
+        let fee_cap: RawAmount = fee_cap.to_string().parse().expect("an amount");
         let form = AssetOnChain::new(Precision::new(2).expect("two"), 4, None).expect("a form");
         let chain: ChainName = "bsc".parse().expect("a name");
-        let coin = PolicyCoin { chain: &chain, family: Family::Evm, form: &form, policy: &policy };
+        let coin = PolicyCoin { chain: &chain, family: Family::Evm, form: &form, policy: &policy, fee_cap };
         let signer = parse(signer.as_bytes()).expect("a policy");
         gaps(&coin, &signer).into_iter().map(|gap| (gap.what, gap.wider)).collect()
     }
@@ -292,6 +369,55 @@ of = ["ann", "ben"]
         for (at, (change, wanted)) in table.into_iter().enumerate() {
             assert_eq!(found(&signer(), change), wanted, "row {at}");
         }
+    }
+
+    #[test]
+    fn a_payment_that_may_cost_more_than_the_signer_pays_is_wider() {
+        let dear = signer().replace("most_fee = \"1\"", "most_fee = \"50\"");
+        let dear = dear.replace("most_fee_day = \"1\"", "most_fee_day = \"80\"");
+        assert_eq!(found_at(&dear, 50, |_| ()), []);
+        assert_eq!(found_at(&dear, 51, |_| ()), [(PolicyLimit::Cost, true)]);
+        let both = [(PolicyLimit::Cost, true), (PolicyLimit::CostOfADay, true)];
+        assert_eq!(found_at(&dear, 81, |_| ()), both);
+        assert_eq!(found_at(&dear, 81, |policy| policy.enabled = false), []);
+    }
+
+    /// The keys of the policy above are ann and ben.
+    #[test]
+    fn a_key_that_the_signer_has_not_or_has_otherwise_is_said() {
+        let good = [
+            ("ann", "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29"),
+            ("ben", "4cb5abf6ad79fbf5abbccafcc269d85cd2651ed4b885b5869f241aedf0a5ba29"),
+        ];
+        let key = |public: &str| OperatorKey { public: public.to_owned(), place: None };
+        let person = |name: &str, role, active, key_name: &str, key: OperatorKey, is_on: bool| ShownOperator {
+            row: OperatorRow { id: 1, name: name.parse().expect("a name"), role, user: None, active },
+            keys: BTreeMap::from([(key_name.to_owned(), (key, is_on))]),
+            created: Timestamp::from_micros(0),
+            updated: Timestamp::from_micros(0),
+        };
+        let approver =
+            |name: &str, key_name: &str, key| person(name, OperatorRole::Approver, true, key_name, key, true);
+        let said = |operators: &[ShownOperator]| {
+            let gaps = key_gaps(operators, &parse(signer().as_bytes()).expect("a policy"));
+            gaps.into_iter().map(|gap| format!("{} {} {:?}", gap.operator, gap.key, gap.what)).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(said(&good.map(|(name, public)| approver(name, name, key(public)))), none);
+        assert_eq!(said(&[approver("ann", "ann", key(good[1].1))]), ["ann ann Other"]);
+        assert_eq!(said(&[approver("cat", "cat", key(good[0].1))]), ["cat cat Missing"]);
+        let place = PasskeyPlace { relying_party: "bursar".to_owned(), origins: Default::default() };
+        let passkey = OperatorKey { place: Some(place), ..key(good[0].1) };
+        assert_eq!(said(&[approver("ann", "ann", passkey)]), ["ann ann Other"]);
+        // An administrator signs too; who does not sign, or has left, or a key that is off, spoils nothing.
+        let stranger = || key(good[1].1);
+        assert_eq!(
+            said(&[person("dan", OperatorRole::Administrator, true, "dan", stranger(), true)]),
+            ["dan dan Missing"]
+        );
+        assert_eq!(said(&[person("eve", OperatorRole::Operator, true, "eve", stranger(), true)]), none);
+        assert_eq!(said(&[person("dan", OperatorRole::Approver, false, "dan", stranger(), true)]), none);
+        assert_eq!(said(&[person("dan", OperatorRole::Approver, true, "dan", stranger(), false)]), none);
     }
 
     #[test]

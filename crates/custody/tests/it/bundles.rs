@@ -695,7 +695,7 @@ fn a_sweep_that_waits_is_told_again_and_never_replaced() {
         let mut worker = SendWorker::new(db, &town.chain, &town.pen, signer, &make, row, pinned, name).unwrap();
         worker.round(&*town.clock).await.unwrap();
         let [sweep] = town.sweeps().await.try_into().unwrap();
-        let asked = db.bump_job(sweep.job.id, town.clock.now()).await.unwrap();
+        let asked = db.bump_job(sweep.job.id, "ann", town.clock.now()).await.unwrap();
         assert_eq!(asked, store::outbound::read::JobReply::NeverReplaced);
         town.act(|model, _| model.fee_factor(4));
         for _ in 0..5 {

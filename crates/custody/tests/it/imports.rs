@@ -291,7 +291,7 @@ fn postgres_what_another_program_has_sent_is_followed_by_its_hash_and_never_sent
         for job in [lying_job, lost_job] {
             let again = db.judge_job(job, JobVerdict::Again, &people(), now).await.unwrap();
             assert!(matches!(again, JobReply::NotNow(_)), "{again:?}");
-            db.bump_job(job, now).await.unwrap();
+            db.bump_job(job, "ann", now).await.unwrap();
             db.cancel_job(job, "ann", now).await.unwrap();
         }
         assert_eq!(db.judge_job(lost_job, JobVerdict::Unpaid, &people(), now).await.unwrap(), JobReply::Done);

@@ -537,7 +537,7 @@ fn what_offers_all_it_may_is_not_told_all_the_time() {
         // Each time an eighth more, until that is above the cap.
         while rounds < 60 {
             if !desk.job(id).await.job.bump {
-                assert_eq!(desk.rig.db.bump_job(id, now()).await.unwrap(), JobReply::Done);
+                assert_eq!(desk.rig.db.bump_job(id, "ann", now()).await.unwrap(), JobReply::Done);
             }
             desk.rig.clock.set(now().plus_micros(5_000_000));
             rounds += 1;
@@ -561,7 +561,7 @@ fn nothing_more_is_offered_on_tron() {
         let (id, _) = desk.add(&Coin::Native, 5).await;
         desk.round().await;
         assert_eq!(desk.state(id).await, JobState::Broadcasted);
-        assert_eq!(db.bump_job(id, desk.rig.clock.now()).await.unwrap(), JobReply::NeverReplaced);
+        assert_eq!(db.bump_job(id, "ann", desk.rig.clock.now()).await.unwrap(), JobReply::NeverReplaced);
         assert!(!desk.job(id).await.job.bump);
     });
 }

@@ -518,7 +518,7 @@ fn the_replaced_one_may_win() {
         let house = House::start(db, &[5_000_000]).await;
         let jobs = [house.add_with(30_000, 1).await];
         house.round().await;
-        db.bump_job(jobs[0].0, house.clock.now()).await.unwrap();
+        db.bump_job(jobs[0].0, "ann", house.clock.now()).await.unwrap();
         house.pass(10);
         assert_eq!(house.round().await.replaced, 1);
         let made = house.signed(jobs[0].0).await;
@@ -540,7 +540,7 @@ fn what_builds_on_a_loser_is_paid_by_another() {
         let house = House::start(db, &[5_000_000]).await;
         let first = house.add_with(30_000, 1).await;
         house.round().await;
-        db.bump_job(first.0, house.clock.now()).await.unwrap();
+        db.bump_job(first.0, "ann", house.clock.now()).await.unwrap();
         house.pass(10);
         assert_eq!(house.round().await.replaced, 1);
         let made = house.signed(first.0).await;

@@ -17,6 +17,15 @@ statements! {
         | "SELECT FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE WHERE $1 <> $1";
     READ_MEMBERSHIPS = "SELECT o.rolname::TEXT FROM pg_roles o JOIN pg_roles r ON r.rolname = $1::NAME
         WHERE o.oid <> r.oid AND NOT r.rolsuper AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
+    /// Whoever owns something has whatever rights were taken away as soon as it gives them to itself again.
+    READ_OWNED = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
+        WHERE r.rolname = $1::NAME AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+        UNION SELECT 'the function ' || p.proname::TEXT FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner WHERE r.rolname = $1::NAME
+        UNION SELECT 'the schema ' || n.nspname::TEXT FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+        WHERE r.rolname = $1::NAME AND n.nspname !~ '^pg_'
+        UNION SELECT 'this database' FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba
+        WHERE r.rolname = $1::NAME AND d.datname = current_database() ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
     /// TableRights to a whole table or view. What an extension has brought is none of ours.
     READ_TABLE_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -178,6 +187,9 @@ pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Res
     }
     for (other,) in fetch_all!(tx, READ_MEMBERSHIPS => (String,), login)? {
         found.insert(RightsDifference::TooMuch(format!("act as the role {other}")));
+    }
+    for (owned,) in fetch_all!(tx, READ_OWNED => (String,), login)? {
+        found.insert(RightsDifference::TooMuch(format!("give itself any right to {owned}, which it owns")));
     }
     for (counter,) in fetch_all!(tx, READ_COUNTER_RIGHTS => (String,), login)? {
         found.insert(RightsDifference::TooMuch(format!("use the counter {counter}")));

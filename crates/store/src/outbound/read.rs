@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use domain::operator::OperatorAction;
 use domain::outbound::{JobEvent, JobKind, JobState, SlotWord, fate};
 use domain::{Approval, ChainKind, Timestamp};
 
@@ -69,6 +70,10 @@ pub enum JobReply {
     /// Nothing may replace its transaction: it spends users' coins and has no change to pay more from, or TRON has it, where no slot lets only one of two
     /// be mined.
     NeverReplaced,
+    /// Whoever asked for the payment does not agree to it.
+    Requester,
+    /// The treasury file has switched off the key, or the person who has it.
+    KeyOff,
 }
 
 impl JobReply {
@@ -78,6 +83,8 @@ impl JobReply {
             Self::Done => DONE,
             Self::NoSuchJob => "JOB_NOT_FOUND",
             Self::NotNow(_) | Self::NeverReplaced => "JOB_NOT_NOW",
+            Self::Requester => "APPROVAL_BY_REQUESTER",
+            Self::KeyOff => "APPROVAL_BAD",
         }
     }
 }
@@ -268,25 +275,21 @@ impl Db {
         Ok(overdue.len())
     }
 
-    /// A job that rests is tried now.
-    pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
-        transact!(self, tx => retry(tx, id, at).await)
+    /// A job that rests is tried now. The log of operators has a line of it, also of what was refused.
+    pub async fn retry_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
+        transact!(self, tx => {
+            let reply = retry(tx, id, at).await?;
+            write(tx, &[NewLogLine::typed(by, OperatorAction::Retry.as_str(), &id, "", reply.outcome())], at).await?;
+            Ok(reply)
+        })
     }
 
-    /// More is offered for a job that waits for its block, at once.
-    pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
+    /// More is offered for a job that waits for its block, at once. The log of operators has a line of it, also of what was refused.
+    pub async fn bump_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-            if job.state != JobState::Broadcasted {
-                return Ok(JobReply::NotNow(job.state));
-            }
-            let on = |chain: ChainKind| lane.as_ref().is_some_and(|(_, kind)| kind == chain.as_str());
-            if on(ChainKind::Tron) || (on(ChainKind::Bitcoin) && job.kind == JobKind::Consolidation) {
-                return Ok(JobReply::NeverReplaced);
-            }
-            execute!(tx, ASK_BUMP, id.number(), at.micros())?;
-            Ok(JobReply::Done)
+            let reply = bump(tx, id, at).await?;
+            write(tx, &[NewLogLine::typed(by, "bump", &id, "", reply.outcome())], at).await?;
+            Ok(reply)
         })
     }
 
@@ -317,6 +320,20 @@ impl Db {
             Ok(reply)
         })
     }
+}
+
+async fn bump(tx: &mut Tx, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
+    let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+    let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+    if job.state != JobState::Broadcasted {
+        return Ok(JobReply::NotNow(job.state));
+    }
+    let on = |chain: ChainKind| lane.as_ref().is_some_and(|(_, kind)| kind == chain.as_str());
+    if on(ChainKind::Tron) || (on(ChainKind::Bitcoin) && job.kind == JobKind::Consolidation) {
+        return Ok(JobReply::NeverReplaced);
+    }
+    execute!(tx, ASK_BUMP, id.number(), at.micros())?;
+    Ok(JobReply::Done)
 }
 
 /// As [`Db::cancel_job`]. Whoever calls off several does it in the order of their lanes.

@@ -7,7 +7,7 @@ use domain::ledger::{Movement, Operation, Outcome, Reference, Reply};
 use domain::withdrawal::{MoneyStep, WithdrawalEvent, WithdrawalState};
 use domain::{AccountId, AccountKind, AssetId, Timestamp, UserId};
 
-use super::facts::{LOCK_WITHDRAWAL_DAYS, listing_numbers};
+use super::facts::{LOCK_WITHDRAWAL_DAYS, listing_numbers, lock_uncounted};
 use super::types::{LedgerStep, WithdrawalId, WithdrawalRow, day_of, malformed};
 use crate::db::Tx;
 use crate::deposit::post::READ_SYSTEM_OF_ASSETS;
@@ -245,6 +245,8 @@ async fn give_back_days(tx: &mut Tx, sums: &BTreeMap<(ListingId, i64), i64>) -> 
     let listings = listing_numbers(sums.keys().map(|(listing, _)| *listing));
     let days: std::collections::BTreeSet<i64> = sums.keys().map(|(_, day)| *day).collect();
     let days = Many(days.into_iter().collect::<Vec<i64>>());
+    // Whoever makes the first sum of a day either sees these as given back, or has committed it, and it is found here.
+    lock_uncounted(tx, sums.keys().map(|(listing, _)| *listing)).await?;
     let counted = fetch_all!(tx, LOCK_WITHDRAWAL_DAYS => (i64, i64, i64), listings.clone(), days.clone())?;
     if counted.is_empty() {
         return Ok(());

@@ -132,7 +132,7 @@ impl Db {
 }
 
 async fn simulate(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
-    let mut intake = Intake::open(tx, std::slice::from_ref(new), at).await?;
+    let mut intake = Intake::open(tx, std::slice::from_ref(new), Purpose::Simulate, at).await?;
     // Whatever name it is given here: it is not the one that was taken under that name.
     intake.earlier.clear();
     let answer = intake.take(new)?;
@@ -140,7 +140,7 @@ async fn simulate(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<Cre
 }
 
 async fn create(tx: &mut Tx, new: &[NewWithdrawal], at: Timestamp) -> Result<Vec<CreatedWithdrawal>, StoreError> {
-    let mut intake = Intake::open(tx, new, at).await?;
+    let mut intake = Intake::open(tx, new, Purpose::Take, at).await?;
     let answers = new.iter().map(|one| intake.take(one)).collect::<Result<Vec<_>, _>>()?;
     intake.write(tx).await?;
     Ok(answers.into_iter().map(|answer| answer.finish(&intake.taken)).collect())
@@ -164,6 +164,14 @@ impl Answer {
             Self::Refused(refusal, judged) => CreatedWithdrawal::Refused { refusal, judged },
         }
     }
+}
+
+/// What for a batch is judged.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Take,
+    /// Nothing is written, so that who may only look may ask.
+    Simulate,
 }
 
 /// All that a batch is judged on. Each that is taken counts for those behind it.
@@ -197,7 +205,7 @@ struct Intake {
 }
 
 impl Intake {
-    async fn open(tx: &mut Tx, new: &[NewWithdrawal], at: Timestamp) -> Result<Self, StoreError> {
+    async fn open(tx: &mut Tx, new: &[NewWithdrawal], purpose: Purpose, at: Timestamp) -> Result<Self, StoreError> {
         let coins = facts::coins(tx, new).await?;
         let known = || new.iter().filter_map(|one| Some((one, coins.get(&one.listing)?)));
         let pairs: BTreeSet<(UserId, AssetId)> = known().map(|(one, coin)| (one.user, coin.asset)).collect();
@@ -219,7 +227,10 @@ impl Intake {
         let said = check::travel_rules(tx, earlier.iter().map(|row| row.id)).await?;
         let checks = check::rules(tx, listings.iter().copied()).await?;
         let limited = policies.iter().filter(|(_, policy)| policy.daily_total.is_some()).map(|(listing, _)| *listing);
-        let totals = facts::lock_totals(tx, &listings, &limited.collect(), at).await?;
+        let totals = match purpose {
+            Purpose::Take => facts::lock_totals(tx, &listings, &limited.collect(), at).await?,
+            Purpose::Simulate => facts::see_totals(tx, &listings, &limited.collect(), at).await?,
+        };
         Ok(Self {
             at,
             left: accounts.values().map(|funding| (funding.account, funding.state.available)).collect(),

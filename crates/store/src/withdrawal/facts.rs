@@ -25,6 +25,13 @@ statements! {
         FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_SWITCHES = "SELECT l.id, c.status, CASE WHEN a.status = 'active' THEN l.status ELSE a.status END
         FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id JOIN assets a ON a.id = l.asset_id WHERE l.id {in $1}";
+    /// Whoever takes or gives back something of a coin that nobody counts today. As long as one of them is under way nobody begins to count: the sum
+    /// would miss what they have done, and they have not seen that there is a sum. SQLite has one writer.
+    LOCK_UNCOUNTED = "SELECT pg_advisory_xact_lock_shared(4848291, CAST(n AS INTEGER))::TEXT FROM UNNEST($1::BIGINT[]) AS n"
+        | "SELECT value FROM json_each($1) WHERE FALSE";
+    /// Whoever begins to count a coin waits until those are done, and lets none begin.
+    LOCK_FIRST_COUNT = "SELECT pg_advisory_xact_lock(4848291, CAST(n AS INTEGER))::TEXT FROM UNNEST($1::BIGINT[]) AS n"
+        | "SELECT value FROM json_each($1) WHERE FALSE";
     /// In one order, as all who count.
     LOCK_WITHDRAWAL_DAYS = "SELECT listing_id, day, used FROM withdrawal_days WHERE listing_id {in $1} AND day {in $2}
         ORDER BY listing_id, day {FOR UPDATE}";
@@ -272,26 +279,71 @@ pub(crate) async fn destinations(
 
 /// How much of each coin all have asked for today, where somebody counts it: because a policy limits it, or did so earlier today. Those rows are
 /// locked, so that two that ask at once take turns.
+///
+/// Who read the policies a moment before a limit was set counts nothing, and has perhaps not committed: so whoever makes the first sum of a day waits for
+/// all of them, and adds up in a statement of its own, which sees what they have done.
 pub(crate) async fn lock_totals(
     tx: &mut Tx,
     listings: &BTreeSet<ListingId>,
     limited: &BTreeSet<ListingId>,
     at: Timestamp,
 ) -> Result<HashMap<ListingId, Amount>, StoreError> {
+    lock_uncounted(tx, listings.difference(limited).copied()).await?;
     let found = read_totals(tx, listings, at).await?;
-    let missing: Vec<i64> =
-        limited.iter().filter(|listing| !found.contains_key(listing)).map(|listing| listing.0).collect();
+    let missing = uncounted(&found, limited);
     if missing.is_empty() {
         return Ok(found);
     }
-    let columns = vec![Column::Ints(missing.clone()), Column::Ints(vec![day_start(at).micros(); missing.len()])];
-    let sums: Vec<(i64, i64, i64)> = fetch_rows(tx, &SUM_DAYS, columns).await?;
-    let sums: HashMap<i64, i64> =
-        sums.into_iter().map(|(listing, high, low)| (listing, saturated(high, low).units())).collect();
-    let used = missing.iter().map(|listing| sums.get(listing).copied().unwrap_or(0)).collect();
+    drop(fetch_all!(tx, LOCK_FIRST_COUNT => (String,), Many(missing))?);
+    // Somebody else may have begun meanwhile.
+    let found = read_totals(tx, listings, at).await?;
+    let missing = uncounted(&found, limited);
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let used = sums(tx, &missing, at).await?.into_iter().map(|(_, used)| used.units()).collect();
     let days = Column::Ints(vec![day_of(at); missing.len()]);
     execute_rows(tx, &MAKE_DAYS, vec![Column::Ints(missing), days, Column::Ints(used)]).await?;
     read_totals(tx, listings, at).await
+}
+
+/// The same for whoever only wants to know: nobody's first sum of a day is written.
+pub(crate) async fn see_totals(
+    tx: &mut Tx,
+    listings: &BTreeSet<ListingId>,
+    limited: &BTreeSet<ListingId>,
+    at: Timestamp,
+) -> Result<HashMap<ListingId, Amount>, StoreError> {
+    let mut found = read_totals(tx, listings, at).await?;
+    let missing = uncounted(&found, limited);
+    if !missing.is_empty() {
+        found.extend(sums(tx, &missing, at).await?);
+    }
+    Ok(found)
+}
+
+/// From here on nobody makes the first sum of these coins before this transaction has ended. Who makes one now is waited for, and has been seen then.
+pub(crate) async fn lock_uncounted(tx: &mut Tx, listings: impl Iterator<Item = ListingId>) -> Result<(), StoreError> {
+    let listings = listing_numbers(listings);
+    if listings.0.is_empty() {
+        return Ok(());
+    }
+    fetch_all!(tx, LOCK_UNCOUNTED => (String,), listings.clone()).map(drop)
+}
+
+/// Those of which a policy limits the sum and that have none, in one order.
+fn uncounted(found: &HashMap<ListingId, Amount>, limited: &BTreeSet<ListingId>) -> Vec<i64> {
+    limited.iter().filter(|listing| !found.contains_key(listing)).map(|listing| listing.0).collect()
+}
+
+/// What was asked for of these today, in their order.
+async fn sums(tx: &mut Tx, listings: &[i64], at: Timestamp) -> Result<Vec<(ListingId, Amount)>, StoreError> {
+    let columns = vec![Column::Ints(listings.to_vec()), Column::Ints(vec![day_start(at).micros(); listings.len()])];
+    let rows: Vec<(i64, i64, i64)> = fetch_rows(tx, &SUM_DAYS, columns).await?;
+    let sums: HashMap<i64, Amount> =
+        rows.into_iter().map(|(listing, high, low)| (listing, saturated(high, low))).collect();
+    let sum = |listing: &i64| (ListingId(*listing), sums.get(listing).copied().unwrap_or(Amount::ZERO));
+    Ok(listings.iter().map(sum).collect())
 }
 
 async fn read_totals(

@@ -222,8 +222,10 @@ async fn retry_its_job(tx: &mut Tx, row: WithdrawalRow, at: Timestamp) -> Result
     let id = crate::outbound::JobId::new(job).map_err(|_| malformed("job"))?;
     Ok(match retry(tx, id, at).await? {
         JobReply::Done => OperatorReply::Done(Box::new(row)),
-        // Only a bump is answered so.
-        JobReply::NoSuchJob | JobReply::NeverReplaced => return Err(malformed("job")),
+        // Bumps and approvals are answered so.
+        JobReply::NoSuchJob | JobReply::NeverReplaced | JobReply::Requester | JobReply::KeyOff => {
+            return Err(malformed("job"));
+        }
         JobReply::NotNow(state) => OperatorReply::NotSafe(format!("{id} {}", why_not(state))),
     })
 }

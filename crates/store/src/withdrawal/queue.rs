@@ -67,6 +67,12 @@ pub enum Enqueued {
 pub(crate) const WORKER: &str = "custody";
 
 statements! {
+    /// Those of these to which somebody has agreed since they waited last, whether or not the policy wanted anybody; with a key that is still switched on,
+    /// as far as it is an operator's.
+    READ_AGREED = "SELECT DISTINCT a.withdrawal_id FROM withdrawal_approvals a WHERE a.withdrawal_id {in $1}
+        AND a.version = (SELECT MAX(e.version) FROM withdrawal_events e WHERE e.withdrawal_id = a.withdrawal_id AND e.status IN ('pending', 'manual_review'))
+        AND NOT EXISTS (SELECT 1 FROM operator_keys k JOIN operators o ON o.id = k.operator_id
+            WHERE k.name = a.key_name AND NOT (k.is_active AND o.is_active))";
     READ_ACTIVE_ACCOUNTS = "SELECT id FROM accounts WHERE id {in $1} AND status = 'active'";
     /// For the audit of one, and for people: the jobs of a withdrawal.
     READ_JOBS_OF_WITHDRAWAL = "SELECT k.number, k.job_id, j.state FROM withdrawal_jobs k JOIN outbound_jobs j ON j.id = k.job_id
@@ -123,6 +129,8 @@ pub(crate) struct Allowed {
     policies: HashMap<ListingId, WithdrawalPolicy>,
     /// Accounts that give something out.
     active: HashSet<AccountId>,
+    /// Looked for in an incident only, when it matters.
+    agreed: HashSet<i64>,
 }
 
 /// Why a withdrawal that was approved is not paid now.
@@ -142,15 +150,25 @@ impl Allowed {
         let accounts = Many(accounts.into_iter().collect::<Vec<i64>>());
         let active = fetch_all!(tx, READ_ACTIVE_ACCOUNTS => (i64,), accounts.clone())?;
         let active = active.into_iter().map(|(id,)| AccountId(id)).collect();
-        Ok(Self { switches, policies, active })
+        let doubtful =
+            |row: &&WithdrawalRow| row.people == 0 && policies.get(&row.listing).is_some_and(|policy| policy.incident);
+        let doubtful: BTreeSet<i64> = rows.iter().filter(doubtful).map(|row| row.id.number()).collect();
+        let agreed = if doubtful.is_empty() {
+            HashSet::new()
+        } else {
+            let doubtful = Many(doubtful.into_iter().collect::<Vec<i64>>());
+            fetch_all!(tx, READ_AGREED => (i64,), doubtful.clone())?.into_iter().map(|(id,)| id).collect()
+        };
+        Ok(Self { switches, policies, active, agreed })
     }
 
-    /// In an incident what no person has agreed to waits. What is held on an account that was frozen since waits too: why it was frozen may be
+    /// In an incident what no person has agreed to waits; who has signed one that the policy would have let pass has agreed to it. What is held on an account that was frozen since waits too: why it was frozen may be
     /// this very withdrawal.
     pub(crate) fn waits(&self, row: &WithdrawalRow) -> Option<Waits> {
         let switches = self.switches.get(&row.listing) == Some(&(Availability::Active, Availability::Active));
         let policy = self.policies.get(&row.listing);
-        if !switches || !policy.is_some_and(|policy| policy.enabled && (!policy.incident || row.people > 0)) {
+        let agreed = row.people > 0 || self.agreed.contains(&row.id.number());
+        if !switches || !policy.is_some_and(|policy| policy.enabled && (!policy.incident || agreed)) {
             return Some(Waits::SwitchedOff);
         }
         (!self.active.contains(&row.account)).then_some(Waits::AccountClosed)

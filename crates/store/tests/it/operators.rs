@@ -16,7 +16,8 @@ use store::operator::{
 use store::outbound::read::{JobReply, JobVerdict};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
-    AttemptKind, Duty, JobId, LaneId, MinedAttempt, NewSlot, PutOff, SignedAttempt, SlotId, SlotNews, ToldAttempt,
+    ApprovalSignature, AttemptKind, Duty, JobApproval, JobId, LaneId, MinedAttempt, NewSlot, PutOff, SignedAttempt,
+    SlotId, SlotNews, ToldAttempt,
 };
 use store::testing::NOW;
 use store::withdrawal::waiting::WaitingFilter;
@@ -334,6 +335,58 @@ db_test! {
         ]);
     }
 
+    /// What somebody has asked for, or signs with what is switched off, does not count through the command line either. The line stays all the same.
+    async fn nobody_agrees_to_their_own_job_and_nobody_switched_off_agrees_to_any(db: TestDb) {
+        let desk = Desk::open(db).await;
+        apply(db, people()).await.unwrap();
+        taken(db, &desk.ask(1, 100)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        if db.engine() == Engine::Postgres {
+            db.with_roles().await;
+        }
+        let typing = db.of(DatabaseRole::Operator);
+        let agree = async |key: &str| {
+            let signature = ApprovalSignature::Ed25519(vec![7; 64]);
+            let approval = JobApproval { job, digest: [7; 32], key: key.to_owned(), signature };
+            typing.approve_job(&approval, NOW).await.unwrap()
+        };
+        let kept = async || {
+            let kept = db.approvals_of(&[job]).await.unwrap();
+            kept.into_iter().map(|one| one.key).collect::<Vec<String>>()
+        };
+        assert_eq!(agree("ann-1").await, JobReply::Requester, "ann is the customer");
+        assert_eq!(kept().await, Vec::<String>::new());
+        change(db, "bob", |bob| bob.active = false).await.unwrap();
+        assert_eq!(agree("bob-1").await, JobReply::KeyOff, "bob has left");
+        change(db, "cat", |cat| {
+            cat.keys.clear();
+            cat.keys.insert("cat-2".to_owned(), key('9'));
+        })
+        .await
+        .unwrap();
+        assert_eq!(agree("cat-1").await, JobReply::KeyOff, "cat has lost it");
+        assert_eq!(kept().await, Vec::<String>::new());
+        // Of a key that only the signer knows, only the signer knows whose it is.
+        for key in ["cat-2", "dan-1", "zoe-laptop"] {
+            assert_eq!(agree(key).await, JobReply::Done, "{key}");
+        }
+        assert_eq!(kept().await, ["cat-2", "dan-1", "zoe-laptop"]);
+        assert_eq!(typing.retry_job(job, "eve", NOW).await.unwrap(), JobReply::Done);
+        assert_eq!(typing.bump_job(job, "eve", NOW).await.unwrap(), JobReply::NotNow(JobState::Queued));
+        assert_eq!(typing.bump_job(JobId::new(4_711).unwrap(), "eve", NOW).await.unwrap(), JobReply::NoSuchJob);
+        assert_eq!(typed(db).await, [
+            format!("ann approve {job} APPROVAL_BY_REQUESTER: with the key ann-1"),
+            format!("bob approve {job} APPROVAL_BAD: with the key bob-1"),
+            format!("cat approve {job} APPROVAL_BAD: with the key cat-1"),
+            format!("cat approve {job} done: with the key cat-2"),
+            format!("dan approve {job} done: with the key dan-1"),
+            format!("zoe-laptop approve {job} done: with the key zoe-laptop"),
+            format!("eve retry {job} done: "),
+            format!("eve bump {job} JOB_NOT_NOW: "),
+            "eve bump job-4711 JOB_NOT_FOUND: ".to_owned(),
+        ]);
+    }
+
     /// The line is in the commit of the change: without it nothing happens.
     async fn what_cannot_be_written_down_is_not_done(db: TestDb) {
         let desk = Desk::open(db).await;
@@ -347,6 +400,11 @@ db_test! {
         let verdict = [(id(1), WithdrawalVerdict::Unpaid)];
         db.judge_withdrawals(&verdict, &people, &more, NOW).await.unwrap_err();
         db.cancel_job(job, "ann", NOW).await.unwrap_err();
+        db.retry_job(job, "ann", NOW).await.unwrap_err();
+        let signature = ApprovalSignature::Ed25519(vec![7; 64]);
+        let approval = JobApproval { job, digest: [7; 32], key: "zoe".to_owned(), signature };
+        db.approve_job(&approval, NOW).await.unwrap_err();
+        assert_eq!(db.approvals_of(&[job]).await.unwrap(), []);
         assert_eq!(state(db, 1).await, WithdrawalState::ManualReview);
         assert_eq!(db.jobs_of_withdrawal(id(2)).await.unwrap(), [(job, JobState::Queued)]);
     }

@@ -14,6 +14,7 @@ use domain::{AccountKind, AccountStatus, Amount, RawAmount, UserId};
 use store::entry::{ChainRow, ListingId};
 use store::error::Constraint;
 use store::faults::{Faults, Point, Strike, simulated};
+use store::grants::DatabaseRole;
 use store::ledger::NewAccount;
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
@@ -237,8 +238,12 @@ db_test! {
         let desk = Desk::open(db).await;
         desk.set(db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
         let before = desk.balance(db, 0).await;
+        // With the rights of who types it, who begins no sum of a day.
+        if db.engine() == Engine::Postgres {
+            db.with_roles().await;
+        }
         for _ in 0..3 {
-            let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+            let judged = db.of(DatabaseRole::Operator).simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
             assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
         }
         assert_eq!(
@@ -660,6 +665,38 @@ db_test! {
         assert_clean(db).await;
     }
 
+    /// Whatever the policy wanted: what somebody has signed since it waited last was agreed to, and what was signed before a doubt was not.
+    async fn in_an_incident_what_somebody_has_signed_is_paid(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=3 {
+            assert_eq!(taken(db, &desk.ask(number, 500)).await.people, 0);
+            assert!(matches!(decide(db, number, Decision::Review).await, DecisionReply::Done(_)));
+            assert!(matches!(approve(db, number, "ann").await, WithdrawalApproved::Approved(_)));
+        }
+        taken(db, &desk.ask(4, 500)).await;
+        desk.set(db, &WithdrawalPolicy { incident: true, ..policy() }).await;
+        assert!(matches!(enqueue(db, &desk, 1).await, Enqueued::Queued { .. }), "ann has signed it");
+        assert_eq!(enqueue(db, &desk, 4).await, Enqueued::SwitchedOff, "nobody has");
+        // It waited once more, and by hand it is called approved: nobody has signed since.
+        assert!(matches!(decide(db, 2, Decision::Review).await, DecisionReply::Done(_)));
+        let version = db.withdrawals(&[id(2)]).await.unwrap()[0].version;
+        db.by_hand(&format!(
+            "UPDATE withdrawal_requests SET status = 'approved', version = {0} WHERE id = 2;
+            INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at) VALUES (2, {0}, 'approved', 'x', 'x', 0)",
+            version + 1
+        ))
+        .await
+        .unwrap();
+        assert_eq!(enqueue(db, &desk, 2).await, Enqueued::SwitchedOff, "ann has signed before the doubt");
+        // The same holds for who is paid inside.
+        let inside = async |number| {
+            let wanted = SettleInside { withdrawal: id(number), payee: user(2) };
+            db.settle_inside(&[wanted], &nothing(&[number]), NOW).await.unwrap().remove(0)
+        };
+        assert!(matches!(inside(3).await, InsideReply::Settled(_)), "{:?}", inside(3).await);
+        assert_eq!(inside(4).await, InsideReply::SwitchedOff);
+    }
+
     /// What is paid goes from the hold to suspense, where the chain's entry fetches it, and the fee to fees.
     async fn what_was_paid_is_settled_once(db: TestDb) {
         let desk = Desk::open(db).await;
@@ -1034,6 +1071,72 @@ fn postgres_two_users_at_once_do_not_exceed_the_limit_of_all() {
         }
         assert_clean(db).await;
     });
+}
+
+/// Who read the policy before the limit was set counts nothing. Whoever counts first waits for that request, at whatever point it stands.
+#[test]
+fn postgres_the_first_sum_of_a_day_has_what_was_under_way() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        let limit = WithdrawalPolicy { daily_total: Some(units(100_000)), ..policy() };
+        for at in 0.. {
+            let day = NOW.plus_micros(at * 24 * HOUR);
+            let first = desk.ask(10 * at + 10, 100);
+            let second = NewWithdrawal { user: user(2), ..desk.ask(10 * at + 11, 60) };
+            let create = async |db: Db, new: &NewWithdrawal| {
+                let made = db.create_withdrawals(std::slice::from_ref(new), day).await.unwrap().remove(0);
+                assert!(made.row().is_some(), "point {at}: {made:?}");
+            };
+            let begin = async |db: Db| {
+                desk.set(&db, &limit).await;
+                create(db, &second).await;
+            };
+            let met = meet(db, at, async |db| create(db, &first).await, begin).await;
+            assert_eq!(used(db).await.last().unwrap(), "160", "point {at}: {met:?}");
+            assert!(db.audit(|_| ()).await.unwrap().clean(), "point {at}");
+            desk.set(db, &policy()).await;
+            if !met.reached {
+                break;
+            }
+        }
+    });
+}
+
+/// The other way round: what is given back while the first sum is made is in that sum or taken from it, and never both left out.
+#[test]
+fn postgres_the_first_sum_of_a_day_does_not_keep_what_is_given_back() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        let limit = WithdrawalPolicy { daily_total: Some(units(100_000)), ..policy() };
+        for at in 0.. {
+            let day = NOW.plus_micros(at * 24 * HOUR);
+            let create = async |db: &Db, new: NewWithdrawal| {
+                db.create_withdrawals(&[new], day).await.unwrap().remove(0).row().expect("taken").id
+            };
+            let number = create(db, desk.ask(10 * at + 10, 100)).await.number();
+            let give_back = async |db: Db| {
+                let reply = db.cancel_withdrawals(&[(user(1), id(number))], &nothing(&[number]), day).await.unwrap();
+                assert!(matches!(reply[0], DecisionReply::Done(_)), "point {at}: {reply:?}");
+            };
+            let begin = async |db: Db| {
+                desk.set(&db, &limit).await;
+                create(&db, NewWithdrawal { user: user(2), ..desk.ask(10 * at + 11, 60) }).await;
+            };
+            let met = meet(db, at, give_back, begin).await;
+            assert_eq!(used(db).await.last().unwrap(), "60", "point {at}: {met:?}");
+            assert!(db.audit(|_| ()).await.unwrap().clean(), "point {at}");
+            desk.set(db, &policy()).await;
+            if !met.reached {
+                break;
+            }
+        }
+    });
+}
+
+/// The sums of the days, the newest last.
+async fn used(db: &TestDb) -> Vec<String> {
+    let rows = db.ask("", "SELECT used FROM withdrawal_days ORDER BY day").await.unwrap();
+    rows.into_iter().map(|row| row[0].clone().unwrap()).collect()
 }
 
 #[test]

@@ -13,7 +13,7 @@ use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, Remembers, cance
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::withdrawal::{FeeRule, Velocity, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, AssetId, Clock, RawAmount, UserId};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Half a minute of tries, ten in a second.
 const MOST_TRIES: u32 = 300;
-/// Policies change at one request of so many; while nothing is taken, at every second one.
+/// Policies change at one request of so many; while nothing or little is taken, at every second one.
 const CHANGES: u64 = 8;
 /// People look at one of the newest, half of the time: the others have their end mostly.
 const NEWEST: usize = 8;
@@ -165,9 +165,18 @@ enum Mood {
     Careful,
     /// Nothing is paid that nobody has signed, whatever was said of it before.
     Incident,
+    /// Little is taken: of each customer, of all together, and not often. What was asked for before counts.
+    Limited,
     /// Nothing is taken, and nothing gets a job.
     Off,
 }
+
+/// What is answered beyond a limit.
+const LIMITS: [WithdrawalRefusal; 3] = [
+    WithdrawalRefusal::TooManyWithdrawals,
+    WithdrawalRefusal::DailyAmountExceeded,
+    WithdrawalRefusal::DailyTotalExceeded,
+];
 
 /// What a payable coin's withdrawals ask for at least, in the ledger's units: up to twice as much.
 fn least_of(net: &Net, payable: &Payable) -> Result<u64, Failure> {
@@ -180,6 +189,11 @@ fn policy(mood: Mood, least: u64) -> Result<WithdrawalPolicy, Failure> {
     let units = Amount::from_units;
     let alone = least.saturating_add(least.saturating_mul(2) / 3);
     let alone = if mood == Mood::Careful { 0 } else { i64::try_from(alone).map_err(wrong)? };
+    let limited = mood == Mood::Limited;
+    let limit = |times: u64| {
+        let most = i64::try_from(least.saturating_mul(times)).map_err(wrong)?;
+        Ok::<_, Failure>(limited.then(|| units(most)))
+    };
     Ok(WithdrawalPolicy {
         version: 0,
         enabled: mood != Mood::Off,
@@ -192,9 +206,9 @@ fn policy(mood: Mood, least: u64) -> Result<WithdrawalPolicy, Failure> {
         two_above: units(ENDOWMENT),
         many_above: units(ENDOWMENT),
         many: 3,
-        daily_user: None,
-        daily_total: None,
-        velocity: None,
+        daily_user: limit(20)?,
+        daily_total: limit(40)?,
+        velocity: limited.then_some(Velocity { count: 2, window_us: 2_000_000 }),
         cooling_off_us: 0,
         book_only: false,
         when_short: WhenShort::Fail,
@@ -252,7 +266,7 @@ pub(super) async fn endow(db: &Db, nets: &[Arc<Net>]) -> CommandResult {
 #[derive(Debug, Default)]
 pub(super) struct AskedOf {
     pub wanted: Vec<Wanted>,
-    /// Those that were not taken, because withdrawals were switched off: nobody may be paid for them.
+    /// Those that were not taken, because withdrawals were switched off or a limit was used up: nobody may be paid for them.
     pub refused: Vec<Wanted>,
     pub policies_changed: u64,
     /// By people, while things went wrong, of what waited for them.
@@ -268,8 +282,8 @@ impl Customers {
         while asked.wanted.len() < self.withdrawals && !self.stop.load(Ordering::Relaxed) {
             let twice_us = u64::try_from(self.pause.as_micros()).unwrap_or(u64::MAX).saturating_mul(2);
             tokio::time::sleep(Duration::from_micros(self.random.below(twice_us.max(1)))).await;
-            if self.random.below(if mood == Mood::Off { 2 } else { CHANGES }) == 0 {
-                let moods = [Mood::Usual, Mood::Usual, Mood::Careful, Mood::Incident, Mood::Off];
+            if self.random.below(if matches!(mood, Mood::Off | Mood::Limited) { 2 } else { CHANGES }) == 0 {
+                let moods = [Mood::Usual, Mood::Usual, Mood::Careful, Mood::Incident, Mood::Limited, Mood::Off];
                 mood = moods[self.random.index(moods.len())];
                 set_policies(&self.db, &self.nets, mood).await?;
                 asked.policies_changed += 1;
@@ -321,14 +335,19 @@ impl Customers {
         Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))
     }
 
-    /// Asks until there is an answer. Its name makes it one request, however often it is asked for. Whether it was taken: what is switched off is
-    /// refused, and nothing else is.
+    /// Asks until there is an answer. Its name makes it one request, however often it is asked for. Whether it was taken: what is switched off, or
+    /// beyond a limit while there are some, is refused, and nothing else is.
     async fn create(&self, new: &NewWithdrawal, mood: Mood) -> Result<bool, Failure> {
         for _ in 0..MOST_TRIES {
             match self.db.create_withdrawals(std::slice::from_ref(new), SystemClock.now()).await.as_deref() {
                 Ok([CreatedWithdrawal::New(_) | CreatedWithdrawal::Before(_)]) => return Ok(true),
                 Ok([CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::SwitchedOff, .. }])
                     if mood == Mood::Off =>
+                {
+                    return Ok(false);
+                }
+                Ok([CreatedWithdrawal::Refused { refusal, .. }])
+                    if mood == Mood::Limited && LIMITS.contains(refusal) =>
                 {
                     return Ok(false);
                 }

@@ -125,8 +125,8 @@ impl People {
         let now = SystemClock.now();
         let answer = match self.random.below(6) {
             0 => self.db.cancel_job(id, "people", now).await,
-            1 | 2 => self.db.bump_job(id, now).await,
-            _ => self.db.retry_job(id, now).await,
+            1 | 2 => self.db.bump_job(id, "people", now).await,
+            _ => self.db.retry_job(id, "people", now).await,
         };
         if let Err(error) = answer {
             tracing::debug!(%error, "people got no answer");
@@ -188,7 +188,7 @@ pub(super) async fn pay_in(
 pub(super) async fn retry_all(db: &Db) -> CommandResult {
     let filter = JobFilter { state: Some(JobState::FailedRetryable), ..JobFilter::default() };
     for shown in db.jobs(&filter, i64::MAX, 10_000).await? {
-        db.retry_job(shown.job.id, SystemClock.now()).await?;
+        db.retry_job(shown.job.id, "people", SystemClock.now()).await?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::ground::{BITCOIN, PLANS, say_prices};
 use super::model::units;
 use super::process::Part;
 use super::run::{Open, SECOND, Simulation, unread};
+use super::withdrawals::AskLimits;
 use super::world::World;
 
 /// Why a lane may be stopped, if it does not name a thief's transaction.
@@ -37,7 +38,7 @@ impl Simulation {
         }
         let now = self.world.lock().now();
         say_prices(&self.ground.db, now).await.map_err(|error| error.to_string())?;
-        self.set_policies(true, false).await?;
+        self.set_policies(true, false, AskLimits::default()).await?;
         for round in 0_u32.. {
             // Soon only pauses and times that must be over are waited for.
             let seconds = match round {

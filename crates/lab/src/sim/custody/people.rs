@@ -155,7 +155,7 @@ impl Simulation {
         let out = first.or_else(|| shown.iter().find(is_out));
         let Some(job) = out.filter(|_| !any).or(shown.first()).map(|shown| shown.job.id) else { return Ok(()) };
         let db = &self.ground.db;
-        let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, now).await };
+        let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, "ann", now).await };
         let done = asked.map_err(|error| unread(&error))? == JobReply::Done;
         let mut world = self.world.lock();
         world.report.cancel_asked += u64::from(done && cancel);

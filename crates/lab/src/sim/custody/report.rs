@@ -12,6 +12,8 @@ counters! {
         withdrawals_asked_again;
         /// While policies were switched off.
         withdrawals_refused;
+        /// Because a limit of the policies was used up.
+        withdrawals_limited;
         /// While their chain or their asset was suspended.
         withdrawals_suspended;
         withdrawals_approved;

@@ -8,11 +8,12 @@ use custody::wallet::assign;
 use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, cancel, decide};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::withdrawal::{FeeRule, Velocity, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, AssetId, UserId};
 use signer::approval::{GivenApproval, Proof};
 use signer::policy::PublicKey;
 use store::catalog::Author;
+use store::entry::ListingId;
 use store::ledger::balances::funding_of;
 use store::ledger::{NewAccount, Opened};
 use store::outbound::read::ShownJob;
@@ -45,9 +46,19 @@ pub(super) struct OpenWithdrawal {
     payee: Option<i64>,
 }
 
+/// How much may be asked for, in ledger units, and how often in an hour. They hold for each asset on each chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AskLimits {
+    daily_user: Option<i64>,
+    daily_total: Option<i64>,
+    hourly: Option<u32>,
+}
+
 /// What the judge knows of withdrawals.
 #[derive(Default)]
 pub(super) struct Counter {
+    /// What people have written into the policies last.
+    limits: AskLimits,
     pub asked: BTreeMap<WithdrawalId, OpenWithdrawal>,
     /// What each customer has left, by the judge's own books.
     left: BTreeMap<(i64, AssetId), i64>,
@@ -55,7 +66,7 @@ pub(super) struct Counter {
     addresses: BTreeMap<(usize, i64), Address>,
 }
 
-fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
+fn policy(enabled: bool, incident: bool, waits: bool, limits: AskLimits) -> WithdrawalPolicy {
     let units = Amount::from_units;
     WithdrawalPolicy {
         version: 0,
@@ -69,14 +80,36 @@ fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
         two_above: units(6_000_000),
         many_above: units(60_000_000),
         many: 3,
-        daily_user: None,
-        daily_total: None,
-        velocity: None,
+        daily_user: limits.daily_user.map(units),
+        daily_total: limits.daily_total.map(units),
+        velocity: limits.hourly.map(|count| Velocity { count, window_us: 3_600 * 1_000_000 }),
         cooling_off_us: 0,
         book_only: false,
         when_short: if waits { WhenShort::Wait } else { WhenShort::Fail },
         quote_life_us: 0,
         life_us: 90 * 3_600 * 1_000_000,
+    }
+}
+
+/// What was taken at one moment, added up by the judge: it can be no more than the limits that were written before. (That a whole day adds up is the
+/// audit's to say.)
+#[derive(Default)]
+struct TakenAtOnce {
+    all: BTreeMap<ListingId, i64>,
+    /// How much, and how often.
+    users: BTreeMap<(ListingId, i64), (i64, u32)>,
+}
+
+impl TakenAtOnce {
+    fn add(&mut self, new: &NewWithdrawal, limits: AskLimits) -> Result<(), String> {
+        let all = self.all.entry(new.listing).or_default();
+        *all += new.amount.units();
+        let (sum, count) = self.users.entry((new.listing, new.user.get())).or_default();
+        (*sum, *count) = (*sum + new.amount.units(), *count + 1);
+        let is_beyond = limits.daily_total.is_some_and(|most| *all > most)
+            || limits.daily_user.is_some_and(|most| *sum > most)
+            || limits.hourly.is_some_and(|most| *count > most);
+        if is_beyond { Err(format!("{} was taken above {limits:?}", new.id)) } else { Ok(()) }
     }
 }
 
@@ -117,17 +150,23 @@ impl Simulation {
                 self.counter.addresses.insert((net, wallet.user.get()), wallet.address);
             }
         }
-        self.set_policies(true, false).await
+        self.set_policies(true, false, AskLimits::default()).await
     }
 
-    pub(super) async fn set_policies(&self, enabled: bool, incident: bool) -> Result<(), String> {
+    pub(super) async fn set_policies(
+        &mut self,
+        enabled: bool,
+        incident: bool,
+        limits: AskLimits,
+    ) -> Result<(), String> {
+        self.counter.limits = limits;
         let (now, waits) = {
             let mut world = self.world.lock();
             (world.now(), world.random.below(2) == 0)
         };
         for listing in self.ground.rows.iter().flat_map(|row| &row.listings) {
-            let set =
-                self.ground.db.set_withdrawal_policy(listing.id, &policy(enabled, incident, waits), &AUTHOR, now).await;
+            let policy = policy(enabled, incident, waits, limits);
+            let set = self.ground.db.set_withdrawal_policy(listing.id, &policy, &AUTHOR, now).await;
             match set.map_err(|error| unread(&error))? {
                 PolicySet::New(_) | PolicySet::Same(_) => {}
                 refused => return Err(format!("a policy is not taken: {refused:?}")),
@@ -138,9 +177,20 @@ impl Simulation {
 
     /// Policies change while withdrawals are on their way; at a rest they are as they were.
     pub(super) async fn change_policies(&mut self) -> Result<(), String> {
-        let choice = self.world.lock().random.below(3);
-        self.world.lock().report.policies_changed += 1;
-        self.set_policies(choice != 0, choice == 1).await
+        let (choice, limits) = {
+            let mut world = self.world.lock();
+            world.report.policies_changed += 1;
+            let choice = world.random.below(3);
+            // Some of them at once, and often none: what was asked for earlier that day counts, so little is taken then.
+            let mut drawn = |least: u64| {
+                let most = i64::try_from(least + world.random.below(least)).unwrap_or(i64::MAX);
+                (world.random.below(4) == 0).then_some(most)
+            };
+            let (daily_user, daily_total) = (drawn(40_000), drawn(120_000));
+            let hourly = drawn(2).and_then(|count| u32::try_from(count).ok());
+            (choice, AskLimits { daily_user, daily_total, hourly })
+        };
+        self.set_policies(choice != 0, choice == 1, limits).await
     }
 
     /// People suspend a chain or an asset, or what they have suspended is active again; at a rest all is.
@@ -233,13 +283,31 @@ impl Simulation {
             let first = self.create(&new, now).await?;
             self.world.lock().report.withdrawals_asked_again += first.len() as u64;
         }
+        let limits = self.counter.limits;
+        let mut counted = TakenAtOnce::default();
         for ((created, new), asked) in self.create(&new, now).await?.into_iter().zip(&new).zip(asked) {
             match created {
                 CreatedWithdrawal::New(row) | CreatedWithdrawal::Before(row) if row.id == new.id => {
                     if self.ground.is_shut(net, new.listing) {
                         return Err(format!("{} was taken while {:?} is suspended", new.id, self.ground.shut));
                     }
+                    counted.add(new, limits)?;
                     self.counter.asked.insert(row.id, asked);
+                }
+                CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DailyAmountExceeded, .. }
+                    if limits.daily_user.is_some() =>
+                {
+                    self.world.lock().report.withdrawals_limited += 1;
+                }
+                CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DailyTotalExceeded, .. }
+                    if limits.daily_total.is_some() =>
+                {
+                    self.world.lock().report.withdrawals_limited += 1;
+                }
+                CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::TooManyWithdrawals, .. }
+                    if limits.hourly.is_some() =>
+                {
+                    self.world.lock().report.withdrawals_limited += 1;
                 }
                 CreatedWithdrawal::Refused {
                     refusal: WithdrawalRefusal::ChainSuspended | WithdrawalRefusal::AssetSuspended,

@@ -56,7 +56,7 @@ pub struct LogParameters {
     pub operator: Option<String>,
     #[param(max_length = 64, example = "wr-1734912345678901234")]
     pub subject: Option<String>,
-    /// assign, review, retry, reject or approve; and at the command line judge, cancel, resume, assign or collect.
+    /// assign, review, retry, reject or approve; and at the command line also judge, cancel, bump, resume or collect.
     #[param(max_length = 32, example = "approve")]
     pub action: Option<String>,
 }
