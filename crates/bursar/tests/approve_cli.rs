@@ -82,7 +82,9 @@ impl Liar {
         let kept = Arc::clone(&posted);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                serve(stream, &shown, state, &kept);
+                // A client may open another connection before it has given the first one up.
+                let (shown, kept) = (shown.clone(), Arc::clone(&kept));
+                std::thread::spawn(move || serve(stream, &shown, state, &kept));
             }
         });
         Self { url, posted }
