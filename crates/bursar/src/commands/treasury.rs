@@ -137,7 +137,7 @@ async fn gas(context: &Context, db: &Db) -> CommandResult {
     let body = json!({ "wallets": wallets });
     context.print(&body, || {
         if wallets.is_empty() {
-            return "there are no gas wallets: [[wallets]] in the treasury file".to_owned();
+            return "there are no gas wallets: [[operation_wallets]] in the treasury file".to_owned();
         }
         lines(&["chain", "address", "coin", "has", "leaving", "used", "next"], &[3, 4, 5], &wallets)
     });
