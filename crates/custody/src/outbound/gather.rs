@@ -301,7 +301,8 @@ impl SendWorker<'_> {
         Ok(small.into_iter().take(MOST_JOINED).map(|one| one.id).collect())
     }
 
-    /// Whether what is in blocks and held by nobody, these coins left out, is enough for the other payouts that wait for this wallet.
+    /// Whether what is in blocks and held by nobody, these coins left out, is enough for the other payouts that wait for this
+    /// wallet and for others of its group, which spend the same coins.
     async fn leaves_enough(
         &self,
         payer: &Payer<'_>,
@@ -309,7 +310,7 @@ impl SendWorker<'_> {
         beside: &[NewSlot],
         now: Timestamp,
     ) -> Result<bool, OutboundError> {
-        let waiting = self.db.waiting_amounts(self.ground.row.id, payer.lane.id).await?;
+        let waiting = self.db.waiting_amounts(payer.lane.id).await?;
         let paid: HashSet<JobId> = payouts
             .iter()
             .map(|payout| payout.job.id)

@@ -18,7 +18,6 @@ use super::types::{
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
-use crate::entry::ChainId;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
@@ -163,7 +162,12 @@ pub struct ToldAttempt {
 }
 
 statements! {
-    READ_WAITING_AMOUNTS = "SELECT id, amount_raw, most_fee_raw FROM outbound_jobs WHERE chain_id = $1 AND lane_id = $2 AND waiting";
+    /// Of all lanes of the lane's group, which on Bitcoin pay with the same coins.
+    READ_WAITING_AMOUNTS = "SELECT j.id, j.amount_raw, j.most_fee_raw FROM outbound_lanes o
+            JOIN outbound_lanes l ON l.chain_id = o.chain_id AND l.wallet_group_id = o.wallet_group_id
+            JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id AND j.waiting
+        WHERE o.id = $1";
+    /// What would go to a wallet of a group that is stopped waits: whoever has stolen its key would have the coins as soon as they come.
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
@@ -326,9 +330,9 @@ impl Db {
         })
     }
 
-    /// What each job that waits for a slot of a lane takes at most, also those that rest.
-    pub async fn waiting_amounts(&self, chain: ChainId, lane: LaneId) -> Result<Vec<(JobId, RawAmount)>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_WAITING_AMOUNTS => (i64, String, String), chain.0, lane.0)?;
+    /// What each job that waits for a slot of a lane, or of another of its group, takes at most, also those that rest.
+    pub async fn waiting_amounts(&self, lane: LaneId) -> Result<Vec<(JobId, RawAmount)>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_WAITING_AMOUNTS => (i64, String, String), lane.0)?;
         let amount = |text: String| text.parse::<RawAmount>().map_err(|_| malformed("amount"));
         let takes = |(id, pays, fee): (i64, String, String)| {
             let takes = amount(pays)?.checked_add(amount(fee)?).ok_or_else(|| malformed("amount"))?;
