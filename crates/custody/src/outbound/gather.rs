@@ -9,7 +9,9 @@ use domain::outbound::{Gathering, goes};
 use domain::{GroupId, Timestamp};
 use ruint::aliases::U256;
 use signer::reading::MOST_HELD;
-use store::outbound::{AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId};
+use store::outbound::{
+    AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId, TOO_LATE,
+};
 use store::utxo::{Allow, Candidate, Coin, UtxoError, UtxoId, Want};
 use tx::{Address, Payment};
 
@@ -137,7 +139,7 @@ impl SendWorker<'_> {
             let output = if job.give_up {
                 Err("people gave it up".to_owned())
             } else if job.expires <= now {
-                Err("its time was over before it could be paid".to_owned())
+                Err(TOO_LATE.to_owned())
             } else {
                 self.ground.payment(job).and_then(|payment| output_of(&payment))
             };

@@ -74,6 +74,8 @@ pub struct PutOff {
     /// It never will.
     pub over: bool,
     pub words: String,
+    /// What its history has instead: figures, where the words must always be the same.
+    pub history: Option<String>,
     /// When it is tried again.
     pub due: Timestamp,
     /// Whether it counts as a try.
@@ -563,6 +565,7 @@ async fn put_off_changes(
         Some(change)
     };
     let changes = mine.iter().filter_map(change).collect();
+        change.history.clone_from(&one.history);
     Ok((rows, changes))
 }
 
