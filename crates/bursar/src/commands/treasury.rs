@@ -219,6 +219,9 @@ async fn bands(context: &Context, db: &Db) -> CommandResult {
             });
             let shown = |amount: RawAmount| amount.in_coins(listing.form.decimals());
             let next = match coin.decide() {
+                _ if coin.stopped => {
+                    format!("nothing goes there: it is stopped: {}", row.stopped.as_deref().unwrap_or_default())
+                }
                 _ if coin.busy => job.unwrap_or_default(),
                 Some(BandAction::Refill(amount)) => {
                     format!("{} are to come from the treasury, if people approve it", shown(amount))

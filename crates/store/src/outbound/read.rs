@@ -37,6 +37,8 @@ pub struct ShownJob {
     pub from: String,
     /// Why nothing is sent from the wallet that pays it.
     pub lane_stopped: Option<String>,
+    /// Why nothing is sent to the wallet of ours that it pays.
+    pub payee_stopped: Option<String>,
 }
 
 /// A step of a job's history.
@@ -146,7 +148,8 @@ pub const TOO_LATE: &str = "its time was over before it could be paid";
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
         ORDER BY j.id DESC LIMIT $5";
-    READ_AROUND_JOBS = "SELECT j.id, c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped) FROM outbound_jobs j
+    READ_AROUND_JOBS = "SELECT j.id, c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped),
+            (SELECT o.outbound_stopped FROM wallet_groups o WHERE o.name = j.owner_group) FROM outbound_jobs j
             JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
         WHERE j.id {in $1}";
@@ -470,13 +473,14 @@ async fn give_up(tx: &mut Tx, job: &JobRow, why: String, at: Timestamp) -> Resul
 
 /// With who pays each, and in which coin; in their order.
 async fn around(tx: &mut Tx, jobs: Vec<JobRow>) -> Result<Vec<ShownJob>, StoreError> {
-    type Columns = (i64, String, String, i64, String, Option<String>);
+    type Columns = (i64, String, String, i64, String, Option<String>, Option<String>);
     let ids = Many(jobs.iter().map(|job| job.id.number()).collect::<Vec<i64>>());
     let rows = fetch_all!(tx, READ_AROUND_JOBS => Columns, ids.clone())?;
     let mut rows: HashMap<i64, Columns> = rows.into_iter().map(|row| (row.0, row)).collect();
     let shown = jobs.into_iter().filter_map(|job| {
-        let (_, chain, asset, decimals, from, lane_stopped) = rows.remove(&job.id.number())?;
-        Some(ShownJob { job, chain, asset, decimals: u8::try_from(decimals).unwrap_or(0), from, lane_stopped })
+        let (_, chain, asset, decimals, from, lane_stopped, payee_stopped) = rows.remove(&job.id.number())?;
+        let decimals = u8::try_from(decimals).unwrap_or(0);
+        Some(ShownJob { job, chain, asset, decimals, from, lane_stopped, payee_stopped })
     });
     Ok(shown.collect())
 }

@@ -135,8 +135,8 @@ pub struct FormerSlot {
     pub jobs: Vec<SignedAs>,
 }
 
-/// What people have not halted. A stopped lane or group signs nothing. Where a chain or a coin is suspended nothing is paid, and a slot may still be
-/// cancelled: that pays nobody, and keeps a payment from going out.
+/// What people have not halted. A stopped lane or group signs nothing. Where a chain or a coin is suspended, or the group that would be paid is stopped,
+/// nothing is paid, and a slot may still be cancelled: that pays nobody, and keeps a payment from going out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sendable {
     /// Whether each slot may pay.
@@ -173,11 +173,13 @@ statements! {
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
+                AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = i.owner_group AND o.outbound_stopped IS NOT NULL)
             ORDER BY i.priority, i.id LIMIT $3) j ON TRUE JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
         | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
+                AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = i.owner_group AND o.outbound_stopped IS NOT NULL)
             ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
     /// One text for each lane: a thousand rows of each would cost more than all the rest of a round.
@@ -192,10 +194,12 @@ statements! {
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'
             AND NOT (c.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported))";
-    /// Those of these open slots whose lanes and groups send, and whether they may pay: their chain and the coins of all their jobs are active.
+    /// Those of these open slots whose lanes and groups send, and whether they may pay: their chain and the coins of all their jobs are active, and none
+    /// of them pays to a wallet of a group that is stopped.
     READ_SENDABLE = "SELECT s.id, c.status = 'active' AND NOT EXISTS (SELECT 1 FROM outbound_slot_jobs k JOIN outbound_jobs j ON j.id = k.job_id
                 JOIN asset_on_chain i ON i.id = j.listing_id JOIN assets a ON a.id = i.asset_id
-            WHERE k.slot_id = s.id AND (i.status <> 'active' OR a.status <> 'active'))
+            WHERE k.slot_id = s.id AND (i.status <> 'active' OR a.status <> 'active'
+                OR EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = j.owner_group AND o.outbound_stopped IS NOT NULL)))
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN chains c ON c.id = l.chain_id
             JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE s.id {in $1} AND s.state = 'open' AND l.stopped IS NULL AND g.outbound_stopped IS NULL";

@@ -48,6 +48,8 @@ pub struct EvaluatedWallet {
     pub address: String,
     pub group: GroupId,
     pub index: i64,
+    /// Nothing is sent from its group until people have looked: its keys may be stolen, so nothing is brought there either.
+    pub stopped: bool,
     pub coins: Vec<EvaluatedCoin>,
 }
 
@@ -85,8 +87,9 @@ pub struct ChainRules {
     pub sweeps: Vec<SweepRule>,
 }
 
-const WALLET: &str = "b.address, b.listing_id, b.on_chain_balance_raw, b.needs_gas, b.needs_consolidation, b.waits, g.name, u.derivation_index";
-type WalletColumns = (String, i64, String, bool, bool, Option<String>, String, i64);
+const WALLET: &str = "b.address, b.listing_id, b.on_chain_balance_raw, b.needs_gas, b.needs_consolidation, b.waits, g.name, u.derivation_index, \
+    g.outbound_stopped IS NOT NULL";
+type WalletColumns = (String, i64, String, bool, bool, Option<String>, String, i64, bool);
 
 statements! {
     INSERT_RULE_CURSOR = "INSERT INTO rule_cursors (chain_id, worker, fence, lease_until, evaluated_height, passed_address, passed_at, updated_at)
@@ -463,7 +466,7 @@ fn evaluated(
     recent: &HashMap<(String, i64), RawSum>,
 ) -> Result<Vec<EvaluatedWallet>, StoreError> {
     let mut wallets: Vec<EvaluatedWallet> = Vec::new();
-    for (address, listing, balance, needs_gas, needs_consolidation, waits, group, index) in rows {
+    for (address, listing, balance, needs_gas, needs_consolidation, waits, group, index, stopped) in rows {
         let balance: RawSum = balance.parse().map_err(|_| malformed("balance"))?;
         // A balance below zero is the books' trouble: nothing of it can be spent.
         let key = (address, listing);
@@ -484,6 +487,7 @@ fn evaluated(
                 address: key.0,
                 group: group.parse().map_err(|_| malformed("group"))?,
                 index,
+                stopped,
                 coins: vec![coin],
             }),
         }
