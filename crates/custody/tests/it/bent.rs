@@ -4,7 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use chain::client::{Nonces, Proven, Sent};
-use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched};
+use chain::endpoint::CallError;
+use chain::{
+    Answer, Broadcast, Chain, ChainError, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched,
+};
 use domain::{ChainKind, RawAmount};
 use proptest::prelude::{Strategy, any};
 use tx::{
@@ -18,13 +21,15 @@ pub struct Bent<'a> {
     says: Option<(NodeRefusal, String)>,
     /// Every price is one for a unit of gas.
     legacy: bool,
+    /// Tokens refuse this one as recipient.
+    frozen: Option<Address>,
     heard: Mutex<Vec<Vec<u8>>>,
 }
 
 impl<'a> Bent<'a> {
     /// Nothing is bent: it only remembers.
     pub fn listening(nodes: &'a dyn Chain) -> Self {
-        Self { nodes, says: None, legacy: false, heard: Mutex::default() }
+        Self { nodes, says: None, legacy: false, frozen: None, heard: Mutex::default() }
     }
 
     pub fn has_heard(&self, bytes: &[u8]) -> bool {
@@ -39,6 +44,11 @@ impl<'a> Bent<'a> {
     /// An EVM chain as before EIP-1559.
     pub fn without_base_fee(nodes: &'a dyn Chain) -> Self {
         Self { legacy: true, ..Self::listening(nodes) }
+    }
+
+    /// Tokens whose owners have frozen an address.
+    pub fn freezing(nodes: &'a dyn Chain, frozen: Address) -> Self {
+        Self { frozen: Some(frozen), ..Self::listening(nodes) }
     }
 }
 
@@ -74,6 +84,10 @@ impl Chain for Bent<'_> {
     }
 
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
+        if payment.coin != Coin::Native && self.frozen.as_ref() == Some(&payment.to) {
+            let refused = CallError::Refused { endpoint: "one".to_owned(), code: 3, message: "it is frozen".to_owned() };
+            return Box::pin(std::future::ready(Err(ChainError::Refused(refused))));
+        }
         let cap = match cap.0 {
             Fee::Eip1559 { max_fee, .. } if self.legacy => FeeCap(Fee::Legacy { gas_price: max_fee }),
             _ => cap,
