@@ -414,12 +414,12 @@ async fn new_id(db: &Db) -> Result<JobId, Failure> {
 /// In one sentence.
 fn why(shown: &ShownJob) -> String {
     let job = &shown.job;
-    match (&shown.lane_stopped, job.state) {
-        (Some(stopped), state) if !matches!(state, JobState::Confirmed | JobState::FailedFinal) => {
-            format!("nothing is sent from its wallet: {stopped}")
-        }
-        (_, JobState::FailedRetryable) => format!("{}; tried again at {}", job.reason, job.due),
-        _ => job.reason.clone(),
+    match (&shown.lane_stopped, &shown.payee_stopped, job.state) {
+        (_, _, JobState::Confirmed | JobState::FailedFinal) => job.reason.clone(),
+        (Some(stopped), ..) => format!("nothing is sent from its wallet: {stopped}"),
+        (None, Some(stopped), _) => format!("nothing is sent to that wallet: {stopped}"),
+        (None, None, JobState::FailedRetryable) => format!("{}; tried again at {}", job.reason, job.due),
+        (None, None, _) => job.reason.clone(),
     }
 }
 
@@ -568,7 +568,8 @@ mod tests {
             created: at,
         };
         let (chain, asset, from) = ("bsc".to_owned(), "BNB".to_owned(), "0x1".to_owned());
-        ShownJob { job, chain, asset, decimals: 18, from, lane_stopped: lane_stopped.map(str::to_owned) }
+        let lane_stopped = lane_stopped.map(str::to_owned);
+        ShownJob { job, chain, asset, decimals: 18, from, lane_stopped, payee_stopped: None }
     }
 
     /// What keeps the wallet keeps the job, whatever the job itself waits for; one that is over waits for nothing.
@@ -596,5 +597,8 @@ mod tests {
             assert_eq!(why(&shown), expected, "{state:?}");
             assert_eq!(as_json(&shown)["why"], expected, "what is printed is this sentence");
         }
+        let to_stopped = |state| ShownJob { payee_stopped: Some("stolen".to_owned()), ..shown(state, coins, None) };
+        assert_eq!(why(&to_stopped(FailedRetryable)), "nothing is sent to that wallet: stolen");
+        assert_eq!(why(&to_stopped(FailedFinal)), coins);
     }
 }

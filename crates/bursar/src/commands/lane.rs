@@ -1,7 +1,8 @@
 //! `bursar lane …`: the wallets that send, who has each, and why one does not.
 
-use domain::Clock;
+use domain::{Approval, Clock};
 use serde_json::{Value, json};
+use store::Db;
 use store::outbound::ShownLane;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
@@ -26,7 +27,7 @@ pub enum Command {
     ///
     /// A lane is stopped when something used its nonces that no slot of ours explains, or when the signer knows more than this database: another
     /// program has the key, or an old backup was put back. Find out which before you do this: whatever was used of its nonces up to now counts
-    /// as explained from then on.
+    /// as explained from then on. The whole group of the address sends again, and is paid again.
     Resume {
         #[arg(value_name = "ADDRESS")]
         address: String,
@@ -68,8 +69,12 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Resume { address, chain, people } => {
             let people = people.approval()?;
             let lanes = db.lanes(Some(chain), Some(address), 0, 1).await?;
-            let lane = lanes.first().ok_or_else(|| not_found(address))?.lane.id;
-            if !db.resume_lane(lane, &people, SystemClock.now()).await? {
+            let resumed = match lanes.first() {
+                Some(shown) => db.resume_lane(shown.lane.id, &people, SystemClock.now()).await?,
+                None if resume_group_of(&db, chain, address, &people).await? => true,
+                None => return Err(not_found(address)),
+            };
+            if !resumed {
                 let message = format!("{address} is not stopped on {chain}");
                 return Err(Failure::bad_input("LANE_NOT_STOPPED", message, "bursar lane show says how it is"));
             }
@@ -81,6 +86,16 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     };
     db.close().await;
     done
+}
+
+/// A group may be stopped before anything was sent from any of its addresses.
+async fn resume_group_of(db: &Db, chain: &str, address: &str, people: &Approval) -> Result<bool, Failure> {
+    let chain = match chain.parse() {
+        Ok(name) => db.chain(&name).await?,
+        Err(_) => None,
+    };
+    let chain = chain.ok_or_else(|| not_found(address))?.id;
+    Ok(db.resume_group_of(chain, address, people, SystemClock.now()).await?)
 }
 
 fn not_found(address: &str) -> Failure {

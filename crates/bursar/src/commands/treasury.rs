@@ -137,7 +137,7 @@ async fn gas(context: &Context, db: &Db) -> CommandResult {
     let body = json!({ "wallets": wallets });
     context.print(&body, || {
         if wallets.is_empty() {
-            return "there are no gas wallets: [[wallets]] in the treasury file".to_owned();
+            return "there are no gas wallets: [[operation_wallets]] in the treasury file".to_owned();
         }
         lines(&["chain", "address", "coin", "has", "leaving", "used", "next"], &[3, 4, 5], &wallets)
     });
@@ -219,6 +219,9 @@ async fn bands(context: &Context, db: &Db) -> CommandResult {
             });
             let shown = |amount: RawAmount| amount.in_coins(listing.form.decimals());
             let next = match coin.decide() {
+                _ if coin.stopped => {
+                    format!("nothing goes there: it is stopped: {}", row.stopped.as_deref().unwrap_or_default())
+                }
                 _ if coin.busy => job.unwrap_or_default(),
                 Some(BandAction::Refill(amount)) => {
                     format!("{} are to come from the treasury, if people approve it", shown(amount))

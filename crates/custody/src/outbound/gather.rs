@@ -9,7 +9,9 @@ use domain::outbound::{Gathering, goes};
 use domain::{GroupId, Timestamp};
 use ruint::aliases::U256;
 use signer::reading::MOST_HELD;
-use store::outbound::{AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId};
+use store::outbound::{
+    AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId, TOO_LATE,
+};
 use store::utxo::{Allow, Candidate, Coin, UtxoError, UtxoId, Want};
 use tx::{Address, Payment};
 
@@ -137,7 +139,7 @@ impl SendWorker<'_> {
             let output = if job.give_up {
                 Err("people gave it up".to_owned())
             } else if job.expires <= now {
-                Err("its time was over before it could be paid".to_owned())
+                Err(TOO_LATE.to_owned())
             } else {
                 self.ground.payment(job).and_then(|payment| output_of(&payment))
             };
@@ -302,7 +304,8 @@ impl SendWorker<'_> {
         Ok(small.into_iter().take(MOST_JOINED).map(|one| one.id).collect())
     }
 
-    /// Whether what is in blocks and held by nobody, these coins left out, is enough for the other payouts that wait for this wallet.
+    /// Whether what is in blocks and held by nobody, these coins left out, is enough for the other payouts that wait for this
+    /// wallet and for others of its group, which spend the same coins.
     async fn leaves_enough(
         &self,
         payer: &Payer<'_>,
@@ -310,7 +313,7 @@ impl SendWorker<'_> {
         beside: &[NewSlot],
         now: Timestamp,
     ) -> Result<bool, OutboundError> {
-        let waiting = self.db.waiting_amounts(self.ground.row.id, payer.lane.id).await?;
+        let waiting = self.db.waiting_amounts(payer.lane.id).await?;
         let paid: HashSet<JobId> = payouts
             .iter()
             .map(|payout| payout.job.id)

@@ -6,9 +6,9 @@ use chain::{ChainError, Quote, QuoteRequest};
 use domain::outbound::{JobKind, MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
 use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use store::outbound::{
-    AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
+    AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId, TOO_LATE,
 };
-use store::treasury::act::TOO_DEAR;
+use store::treasury::act::{ENOUGH_GAS, TOO_DEAR};
 use tx::{Address, BlockRef, Coin, Fee, Payment};
 
 use super::gather::Market;
@@ -377,7 +377,7 @@ impl SendWorker<'_> {
                 continue;
             }
             if job.expires <= now {
-                plan.put_off.push(over(job, "its time was over before it could be paid".to_owned(), now));
+                plan.put_off.push(over(job, TOO_LATE.to_owned(), now));
                 continue;
             }
             match self.ground.payment(job) {
@@ -497,8 +497,10 @@ impl SendWorker<'_> {
                     Some(has)
                         if has >= payment.amount || conditions.get(&job.id).is_some_and(|needs| !needs.holds(has)) =>
                     {
-                        let why = format!("its address has {has} already, and it would bring {}", payment.amount);
-                        plan.put_off.push(over(job, why, now));
+                        // Always the same words: by them rules know that it has not failed.
+                        let figures = format!("{ENOUGH_GAS}: {has}, and it would bring {}", payment.amount);
+                        let over = over(job, ENOUGH_GAS.to_owned(), now);
+                        plan.put_off.push(PutOff { history: Some(figures), ..over });
                     }
                     Some(_) | None => needed.push((job, payment)),
                 },
@@ -670,7 +672,17 @@ fn take(
 }
 
 pub(super) fn over(job: &JobRow, words: String, now: Timestamp) -> PutOff {
-    PutOff { lane: job.lane, job: job.id, version: job.version, over: true, words, due: now, tried: true, short: false }
+    PutOff {
+        lane: job.lane,
+        job: job.id,
+        version: job.version,
+        over: true,
+        words,
+        history: None,
+        due: now,
+        tried: true,
+        short: false,
+    }
 }
 
 /// It rests, twice as long each time; after so many tries it is over.
@@ -682,6 +694,7 @@ pub(super) fn later(job: &JobRow, words: String, now: Timestamp, tried: bool) ->
         version: job.version,
         over: tries >= MOST_TRIES,
         words,
+        history: None,
         due: now.plus_micros(pause_micros(tries.saturating_sub(1))),
         tried,
         short: false,

@@ -132,9 +132,10 @@ impl RulesWorker<'_> {
         }
         let coin = CoinId(self.native.0);
         let sweep = round.former(&address, self.native, TreasuryKind::Consolidation);
+        let stopped = round.stopped.groups.contains(&till.group.id);
         let mut differs = false;
         let decision = loop {
-            let loose = LooseCoins { coin, coins: coins.iter().filter_map(loose).collect(), total, sweep };
+            let loose = LooseCoins { coin, coins: coins.iter().filter_map(loose).collect(), total, sweep, stopped };
             let mut budget = round.budget.clone();
             let sight = self.bundle_sight(till, &loose, round, destinations).await;
             let decision = sight.decide(&loose, &mut budget);
@@ -175,7 +176,8 @@ impl RulesWorker<'_> {
             needs_consolidation: !verdict.needs_consolidation.is_empty(),
             waits: None,
         };
-        let wallet = EvaluatedWallet { address, group: till.group.id.clone(), index: LANE, coins: vec![evaluated] };
+        let (group, coins) = (till.group.id.clone(), vec![evaluated]);
+        let wallet = EvaluatedWallet { address, group, index: LANE, stopped, coins };
         Ok(DecidedGroup { decided: Decided { wallet, verdict }, bundle })
     }
 
@@ -199,7 +201,8 @@ impl RulesWorker<'_> {
         destinations: &Destinations,
     ) -> BundleSight<'r> {
         let (sweeps, home, now) = (round.rules.sweeps.as_slice(), round.home, round.now);
-        let wanted = loose.sweep.is_settled() && sweeps.iter().any(|rule| rule.condition.holds(satoshi(loose.total)));
+        let may = loose.sweep.is_settled() && !loose.stopped && home.is_ok();
+        let wanted = may && sweeps.iter().any(|rule| rule.condition.holds(satoshi(loose.total)));
         let costs = if wanted { self.bundle_costs(till, destinations).await } else { None };
         BundleSight { sweeps, costs, home, acting: round.acting.as_ref(), now }
     }
@@ -219,7 +222,9 @@ impl RulesWorker<'_> {
         };
         let Fee::PerKvb(rate) = quote.fee else { return None };
         // The largest of the scripts that it may go to: which one that is depends on the amount.
-        let scripts: Vec<Vec<u8>> = destinations.all().iter().filter_map(Address::script_bytes).collect();
+        let treasury = destinations.treasury().ok().map(|home| home.address.clone());
+        let homes = destinations.hot_of(CoinId(self.native.0)).into_iter().chain(treasury);
+        let scripts: Vec<Vec<u8>> = homes.filter_map(|home| home.script_bytes()).collect();
         let paid = |script: &Vec<u8>| {
             let script = ::bitcoin::Script::from_bytes(script);
             Some((tx::bitcoin::estimated_weight([], [script])?, script.minimal_non_dust().to_sat()))

@@ -15,13 +15,16 @@ pub(super) struct Sample {
     pub coin: CoinId,
     pub form: Coin,
     pub from: Vec<(Address, RawAmount)>,
+    /// Hot wallets that it may go to instead of the treasury.
+    pub hot: Vec<Address>,
 }
 
 /// Who would pay whom.
 pub(super) struct Parties<'a> {
     pub samples: &'a [Sample],
-    /// Where coins may go.
-    pub homes: &'a [Address],
+    pub treasury: &'a Address,
+    /// Hot wallets that the chain's own coin may go to.
+    pub hot: &'a [Address],
     /// Who brings gas, and an address that needs it.
     pub topup: Option<(Address, Address)>,
 }
@@ -47,31 +50,46 @@ pub(super) async fn expected_cost(
     Ok(ask(chain, from, payment, cap).await?.map_or(RawAmount::ZERO, |fee| fee.expected))
 }
 
-/// What the dearest of the homes costs to pay.
-async fn dearest(
+/// What the dearest of the homes costs to pay, and the hot wallets that would not be paid: one that a token's owner has frozen must not keep all of
+/// that token from coming home. `None`: not even the treasury would be.
+async fn dearest<'h>(
     chain: &dyn Chain,
     (from, coin, amount): (&Address, &Coin, RawAmount),
-    homes: &[Address],
+    (treasury, hot): (&Address, &'h [Address]),
     cap: FeeCap,
-) -> Result<Option<JobFee>, ChainError> {
-    let mut most: Option<JobFee> = None;
-    for home in homes {
-        let payment = Payment { to: home.clone(), coin: coin.clone(), amount };
-        let Some(fee) = ask(chain, from, &payment, cap).await? else { return Ok(None) };
-        most =
-            Some(most.map_or(fee, |most| JobFee {
-                expected: most.expected.max(fee.expected),
-                most: most.most.max(fee.most),
-            }));
+) -> Result<Option<(JobFee, Vec<&'h Address>)>, ChainError> {
+    let payment = |to: &Address| Payment { to: to.clone(), coin: coin.clone(), amount };
+    let Some(mut most) = ask(chain, from, &payment(treasury), cap).await? else { return Ok(None) };
+    let mut refused = Vec::new();
+    for home in hot {
+        match ask(chain, from, &payment(home), cap).await? {
+            Some(fee) => {
+                most = JobFee { expected: most.expected.max(fee.expected), most: most.most.max(fee.most) };
+            }
+            None => refused.push(home),
+        }
     }
-    Ok(most)
+    Ok(Some((most, refused)))
 }
 
-/// What payments within the house cost. `None`: the chain's own coin cannot be sent now, so nothing can.
-pub(super) async fn fees(chain: &dyn Chain, parties: &Parties<'_>, cap: FeeCap) -> Result<Option<Fees>, ChainError> {
+/// What payments within the house cost, and the hot wallets that a coin cannot go to now.
+pub(super) struct Asked {
+    pub fees: Fees,
+    pub refused: Vec<(CoinId, Address)>,
+}
+
+/// `None`: the chain's own coin cannot be sent now, so nothing can.
+pub(super) async fn fees(
+    chain: &dyn Chain,
+    parties: &Parties<'_>,
+    native_coin: CoinId,
+    cap: FeeCap,
+) -> Result<Option<Asked>, ChainError> {
     let Some((first, _)) = parties.samples.iter().find_map(|sample| sample.from.first()) else { return Ok(None) };
     let nothing = (first, &Coin::Native, RawAmount::ZERO);
-    let Some(mut native) = dearest(chain, nothing, parties.homes, cap).await? else { return Ok(None) };
+    let homes = (parties.treasury, parties.hot);
+    let Some((mut native, unpaid)) = dearest(chain, nothing, homes, cap).await? else { return Ok(None) };
+    let mut refused: Vec<(CoinId, Address)> = unpaid.into_iter().map(|home| (native_coin, home.clone())).collect();
     // Gas goes to an address that the chain may never have seen, which costs more on TRON.
     if let Some((gas, needy)) = &parties.topup {
         let topup = Payment { to: needy.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
@@ -82,11 +100,13 @@ pub(super) async fn fees(chain: &dyn Chain, parties: &Parties<'_>, cap: FeeCap) 
     for sample in parties.samples.iter().filter(|sample| sample.form != Coin::Native) {
         // One address that cannot pay must not keep all others waiting.
         for (from, amount) in &sample.from {
-            if let Some(fee) = dearest(chain, (from, &sample.form, *amount), parties.homes, cap).await? {
+            let homes = (parties.treasury, sample.hot.as_slice());
+            if let Some((fee, unpaid)) = dearest(chain, (from, &sample.form, *amount), homes, cap).await? {
                 tokens.insert(sample.coin, fee);
+                refused.extend(unpaid.into_iter().map(|home| (sample.coin, home.clone())));
                 break;
             }
         }
     }
-    Ok(Some(Fees { native, tokens }))
+    Ok(Some(Asked { fees: Fees { native, tokens }, refused }))
 }

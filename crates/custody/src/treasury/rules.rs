@@ -20,7 +20,7 @@ use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
 use store::treasury::act::{Flags, NewJobs, RuleProgress};
-use store::treasury::house::HotRow;
+use store::treasury::house::{HotRow, StoppedWallets};
 use store::treasury::pass::{ChainRules, EvaluatedCoin, FormerJob, Formers, RuleStanding};
 use store::treasury::{EvaluatedWallet, NewTreasuryJob, TreasuryKind};
 use tx::{Address, Family, Payment};
@@ -100,8 +100,10 @@ pub(super) struct Round {
     pub formers: Formers,
     /// Hot wallets that have bands.
     hot: Vec<HotRow>,
-    /// There is a treasury.
-    pub home: bool,
+    /// There is a treasury; or why nothing goes there.
+    pub home: Result<(), Waits>,
+    /// What nothing is sent from, or to, until people have looked.
+    pub stopped: StoppedWallets,
     /// Coins that are not suspended. `None`: the chain is.
     pub acting: Option<HashSet<CoinId>>,
     pub budget: Budget,
@@ -199,7 +201,12 @@ impl<'a> RulesWorker<'a> {
         if waits.is_some() {
             return Ok(DryRun { decided: Vec::new(), waits });
         }
-        let decided = self.decided(only, (settled, now), rows).await?;
+        // Rows have an address as this chain writes it, people may write it otherwise. What is no address here is none of them.
+        let Ok(only) = only.map(|text| self.family.parse_address(text)).transpose() else {
+            return Ok(DryRun::default());
+        };
+        let only = only.map(|address| address.to_string());
+        let decided = self.decided(only.as_deref(), (settled, now), rows).await?;
         Ok(DryRun { decided, waits: None })
     }
 
@@ -302,7 +309,9 @@ impl<'a> RulesWorker<'a> {
         let mut asked: BTreeSet<String> = matched.iter().map(|wallet| wallet.address.clone()).collect();
         asked.extend(bands.iter().map(|row| row.address.clone()));
         let formers = self.db.formers(self.row.id, &asked.into_iter().collect::<Vec<_>>(), settled, now).await?;
-        let destinations = Destinations::of(&self.pinned, &self.row.name, &bands, &formers, now);
+        let stopped = self.db.stopped_wallets(self.row.id).await?;
+        let house = (&*self.pinned, &self.row.name);
+        let mut destinations = Destinations::of(house, (&bands, &formers), &stopped, now);
         let prices = self.db.price_of_assets(now).await?;
         let worth = |listing: &store::entry::ListingRow| {
             let (coin, decimals) = (CoinId(listing.id.0), listing.form.decimals());
@@ -314,15 +323,15 @@ impl<'a> RulesWorker<'a> {
             let key = (wallet.address.clone(), coin.listing, TreasuryKind::Consolidation);
             formers.get(&key).is_none_or(|job| !job.former.is_busy(now))
         };
+        let serves =
+            |wallet: &EvaluatedWallet, coin: &EvaluatedCoin| !wallet.stopped && matches(coin) && idle(wallet, coin);
         let fees = match destinations.treasury() {
-            Some(_) if !matched.is_empty() => {
-                self.fees(&matched, |wallet, coin| matches(coin) && idle(wallet, coin), &destinations).await?
-            }
-            Some(_) | None => None,
+            Ok(_) if !matched.is_empty() => self.fees(&matched, serves, &mut destinations).await?,
+            Ok(_) | Err(_) => None,
         };
-        let home = destinations.treasury().is_some();
+        let home = destinations.treasury().map(|_| ());
         let acting = self.acting().await?;
-        Ok((Round { rules, worths, fees, formers, hot: bands, home, acting, budget, now }, destinations))
+        Ok((Round { rules, worths, fees, formers, hot: bands, home, stopped, acting, budget, now }, destinations))
     }
 
     /// Coins that may be moved now. `None`: people have suspended the chain. Whoever makes a job looks again.
@@ -333,13 +342,15 @@ impl<'a> RulesWorker<'a> {
         Ok(row.map(active))
     }
 
-    /// Asked for with addresses that rules match, and from which nothing is under way: what has just left cannot be asked about.
+    /// Asked for with addresses that rules match, and from which nothing is under way: what has just left cannot be asked about. Hot wallets that a coin
+    /// would not be paid to are left out of its destinations.
     async fn fees(
         &self,
         matched: &[&EvaluatedWallet],
         serves: impl Fn(&EvaluatedWallet, &EvaluatedCoin) -> bool,
-        destinations: &Destinations,
+        destinations: &mut Destinations,
     ) -> Result<Option<Fees>, TreasuryError> {
+        let Ok(treasury) = destinations.treasury().map(|home| home.address.clone()) else { return Ok(None) };
         let mut samples: BTreeMap<ListingId, Sample> = BTreeMap::new();
         let mut needy = None;
         for wallet in matched {
@@ -354,7 +365,10 @@ impl<'a> RulesWorker<'a> {
                     needy = Some(from.clone());
                 }
                 let id = CoinId(coin.listing.0);
-                let sample = samples.entry(coin.listing).or_insert(Sample { coin: id, form, from: Vec::new() });
+                let sample = samples.entry(coin.listing).or_insert_with(|| {
+                    let (from, hot) = (Vec::new(), destinations.hot_of(id));
+                    Sample { coin: id, form, from, hot }
+                });
                 sample.from.push((from, coin.spendable));
             }
         }
@@ -364,11 +378,14 @@ impl<'a> RulesWorker<'a> {
         let limits = &self.row.outbound;
         let cap = draft::cap(self.row.kind, limits, limits.fee_cap);
         let gas = wallets_of(&self.pinned, &self.row.name, WalletRole::Gas).into_iter().next();
-        let (homes, topup) = (destinations.all(), gas.map(|gas| gas.address).zip(needy));
-        let parties = Parties { samples: &samples, homes: &homes, topup };
-        let asked = fees(self.chain, &parties, cap).await;
-        match asked {
-            Ok(fees) => Ok(fees),
+        let native = CoinId(self.native.0);
+        let (hot, topup) = (destinations.hot_of(native), gas.map(|gas| gas.address).zip(needy));
+        let parties = Parties { samples: &samples, treasury: &treasury, hot: &hot, topup };
+        match fees(self.chain, &parties, native, cap).await {
+            Ok(asked) => Ok(asked.map(|asked| {
+                destinations.leave_out(&asked.refused);
+                asked.fees
+            })),
             // Nobody can say now: every address that rules match says so.
             Err(error) => {
                 tracing::debug!(
@@ -460,7 +477,7 @@ impl<'a> RulesWorker<'a> {
     /// What hot wallets have too much of goes to the treasury, and what they lack comes from there. The signer pays the latter when people have
     /// approved it: `bursar job approve`.
     async fn bands(&self, round: &Round, destinations: &Destinations, jobs: &mut NewJobs) -> Result<(), TreasuryError> {
-        let Some(home) = destinations.treasury() else { return Ok(()) };
+        let Ok(home) = destinations.treasury() else { return Ok(()) };
         for (number, row) in round.hot.iter().enumerate() {
             // What was swept meanwhile may have filled it: then nobody need approve anything.
             let waiting = row.former(&round.formers, TreasuryKind::Refill).and_then(|job| job.waiting);
@@ -585,6 +602,7 @@ impl Round {
             native: own.unwrap_or(none),
             tokens: wallet.coins.iter().filter(|one| one.listing != native).map(coin).collect(),
             topup: self.former(&wallet.address, native, TreasuryKind::GasTopup),
+            stopped: wallet.stopped,
         };
         let sight = Sight {
             gas: &self.rules.gas,

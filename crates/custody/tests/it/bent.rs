@@ -23,13 +23,15 @@ pub struct Bent<'a> {
     legacy: bool,
     /// No contract has a balance for it.
     speechless: Option<Address>,
+    /// Tokens refuse this one as recipient.
+    frozen: Option<Address>,
     heard: Mutex<Vec<Vec<u8>>>,
 }
 
 impl<'a> Bent<'a> {
     /// Nothing is bent: it only remembers.
     pub fn listening(nodes: &'a dyn Chain) -> Self {
-        Self { nodes, says: None, legacy: false, speechless: None, heard: Mutex::default() }
+        Self { nodes, says: None, legacy: false, speechless: None, frozen: None, heard: Mutex::default() }
     }
 
     pub fn has_heard(&self, bytes: &[u8]) -> bool {
@@ -49,6 +51,11 @@ impl<'a> Bent<'a> {
     /// An EVM chain as before EIP-1559.
     pub fn without_base_fee(nodes: &'a dyn Chain) -> Self {
         Self { legacy: true, ..Self::listening(nodes) }
+    }
+
+    /// Tokens whose owners have frozen an address.
+    pub fn freezing(nodes: &'a dyn Chain, frozen: Address) -> Self {
+        Self { frozen: Some(frozen), ..Self::listening(nodes) }
     }
 }
 
@@ -84,6 +91,10 @@ impl Chain for Bent<'_> {
     }
 
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
+        if payment.coin != Coin::Native && self.frozen.as_ref() == Some(&payment.to) {
+            let refused = CallError::Refused { endpoint: "one".to_owned(), code: 3, message: "it is frozen".to_owned() };
+            return Box::pin(std::future::ready(Err(ChainError::Refused(refused))));
+        }
         let cap = match cap.0 {
             Fee::Eip1559 { max_fee, .. } if self.legacy => FeeCap(Fee::Legacy { gas_price: max_fee }),
             _ => cap,

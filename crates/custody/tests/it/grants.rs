@@ -2,11 +2,15 @@
 
 use domain::ChainKind;
 use store::Engine;
+use store::grants::DatabaseRole;
 use store::testing::on;
 
+use crate::bundles::comes_home;
 use crate::deposits::{Rig, spent_and_taken_back};
 use crate::outbound::{Desk, pays_each_once};
-use crate::treasury::{EVM, TRON, Yard, low_gas_wallet};
+use crate::payouts::share_one_transaction;
+use crate::treasury::{EVM, TRON, USER, Yard, low_gas_wallet, within_its_band};
+use crate::treasury_people::refill_withdrawn;
 use crate::withdrawals::{Counter, inside, paid_once};
 
 #[test]
@@ -51,5 +55,45 @@ fn postgres_withdrawals_need_no_more_than_they_have() {
     on(Engine::Postgres, async |db| {
         db.with_roles().await;
         inside(Counter::open(db, ChainKind::Tron).await).await;
+    });
+}
+
+/// Hot wallets and their bands: surpluses that leave, and a refill that is taken back.
+#[test]
+fn postgres_bands_need_no_more_than_the_workers_have() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        within_its_band(Yard::start(db, EVM).await).await;
+    });
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        refill_withdrawn(Yard::start(db, TRON).await).await;
+    });
+}
+
+/// Bitcoin: many coins that come home together, and payouts that share a transaction.
+#[test]
+fn postgres_bitcoin_needs_no_more_than_the_workers_have() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        comes_home(db).await;
+    });
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        share_one_transaction(db).await;
+    });
+}
+
+/// `bursar rule eval`, by people with their own log-ins.
+#[test]
+fn postgres_people_evaluate_rules_by_hand() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        let yard = Yard::start(db, TRON).await;
+        for (place, role) in [DatabaseRole::Operator, DatabaseRole::Administrator].into_iter().enumerate() {
+            yard.low_gas_wallet(USER + i64::try_from(place).unwrap(), 480).await;
+            let done = yard.rules_on(db.of(role), "people").await.expect("it has the rights");
+            assert_eq!(done.jobs, 1, "{}", role.name());
+        }
     });
 }

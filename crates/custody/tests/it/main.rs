@@ -42,6 +42,7 @@ mod restore;
 mod select;
 mod treasury;
 mod treasury_people;
+mod treasury_stopped;
 mod upkeep;
 mod wallet;
 mod wallet_rows;

@@ -349,28 +349,30 @@ fn inputs(of: &Transaction) -> BTreeSet<bitcoin::OutPoint> {
 #[test]
 fn payouts_of_a_window_share_one_transaction() {
     for engine in crate::engines() {
-        on(engine, async |db| {
-            let house = House::start(db, &[5_000_000, 7_000_000]).await;
-            let mut jobs = vec![house.add(20_000).await, house.add(20_000).await, house.add(20_000).await];
-            assert_eq!(house.round().await.slots, 0, "they wait for others");
-            house.pass(30);
-            let sent = house.round().await;
-            assert_eq!((sent.slots, sent.signed, sent.told), (1, 1, 1));
-            let made = house.signed(jobs[0].0).await;
-            assert_eq!(made[0].output.len(), 4, "three payments, and what comes back");
-            let slots: BTreeSet<SlotId> = [house.slot(jobs[0].0).await, house.slot(jobs[2].0).await].into();
-            assert_eq!(slots.len(), 1);
-            // Five are enough at once; and one that is urgent does not wait.
-            for _ in 0..5 {
-                jobs.push(house.add(20_000).await);
-            }
-            assert_eq!(house.round().await.slots, 1);
-            jobs.push(house.add_with(20_000, 1).await);
-            assert_eq!(house.round().await.slots, 1);
-            house.settle().await;
-            house.agree(&jobs, 20_000).await;
-        });
+        on(engine, async |db| share_one_transaction(db).await);
     }
+}
+
+pub async fn share_one_transaction(db: &TestDb) {
+    let house = House::start(db, &[5_000_000, 7_000_000]).await;
+    let mut jobs = vec![house.add(20_000).await, house.add(20_000).await, house.add(20_000).await];
+    assert_eq!(house.round().await.slots, 0, "they wait for others");
+    house.pass(30);
+    let sent = house.round().await;
+    assert_eq!((sent.slots, sent.signed, sent.told), (1, 1, 1));
+    let made = house.signed(jobs[0].0).await;
+    assert_eq!(made[0].output.len(), 4, "three payments, and what comes back");
+    let slots: BTreeSet<SlotId> = [house.slot(jobs[0].0).await, house.slot(jobs[2].0).await].into();
+    assert_eq!(slots.len(), 1);
+    // Five are enough at once; and one that is urgent does not wait.
+    for _ in 0..5 {
+        jobs.push(house.add(20_000).await);
+    }
+    assert_eq!(house.round().await.slots, 1);
+    jobs.push(house.add_with(20_000, 1).await);
+    assert_eq!(house.round().await.slots, 1);
+    house.settle().await;
+    house.agree(&jobs, 20_000).await;
 }
 
 /// Whoever dies between lease, signature and broadcast leaves one transaction.
@@ -762,6 +764,20 @@ fn small_coins_that_a_payout_could_need_are_not_joined() {
         let house = House::with(db, &[5_000_000, 100_000, 20_000], limits, 1).await;
         let large = house.add_with(4_000_000, 1).await;
         let needy = house.add_with(110_000, 2).await;
+        assert_eq!(house.round().await.slots, 2, "{}", house.shown(needy.0).await.job.reason);
+        assert_eq!(house.signed(large.0).await[0].input.len(), 1);
+        assert_eq!(house.signed(needy.0).await[0].input.len(), 2);
+        house.settle().await;
+        house.agree(&[large], 4_000_000).await;
+        house.agree(&[needy], 110_000).await;
+    });
+    // Nor one that a payout of another wallet of the group needs, which spends the same coins.
+    on(Engine::Sqlite, async |db| {
+        let limits = OutboundLimits { fee_cap: raw(5_000), join_below: 10_000, gather_most: 1, ..GATHER };
+        let house = House::with(db, &[5_000_000, 100_000, 20_000], limits, 2).await;
+        let large = house.add_with(4_000_000, 1).await;
+        let needy = house.add_with(110_000, 2).await;
+        assert_ne!(house.shown(large.0).await.from, house.shown(needy.0).await.from);
         assert_eq!(house.round().await.slots, 2, "{}", house.shown(needy.0).await.job.reason);
         assert_eq!(house.signed(large.0).await[0].input.len(), 1);
         assert_eq!(house.signed(needy.0).await[0].input.len(), 2);

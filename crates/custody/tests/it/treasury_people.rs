@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use custody::outbound::approve::intent_of;
-use custody::treasury::RulesWorker;
+use custody::treasury::{DryRun, RulesWorker};
 use devnet::Fate;
 use domain::outbound::{JobKind, JobState};
 use domain::treasury::{TreasuryAction, Verdict, Waits};
@@ -21,7 +21,7 @@ use crate::treasury::{EVM, TRON, USER, Yard, approving_key, on_both};
 
 impl Yard<'_> {
     /// A hot wallet should have 100 to 900 USDT.
-    async fn band(&self) {
+    pub async fn band(&self) {
         let mut rules = self.rules(100, None);
         let key = ("net".parse().unwrap(), id("hot"), 0, "USDT".parse().unwrap());
         let units = |whole: i64| Amount::from_units(whole * 10_000);
@@ -32,16 +32,20 @@ impl Yard<'_> {
 
     /// What would be decided, by so many rows at a time: actions, and why coins wait.
     async fn dry_run(&self, rows: i64) -> (Vec<TreasuryAction>, Vec<Waits>, Option<String>) {
-        let (row, pinned, none) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned), || None);
-        let (db, now) = (self.rig.db.of(DatabaseRole::Rules), self.rig.clock.now());
-        let worker = RulesWorker::new(db, &*self.rig.chain, &none, row, pinned, "people".to_owned()).unwrap();
-        let dry = worker.dry_run_in_pages(None, now, rows).await.unwrap();
+        let dry = self.dry_run_of(None, rows).await;
         let verdicts: Vec<Verdict> = dry.decided.into_iter().map(|one| one.verdict).collect();
         let actions = verdicts.iter().flat_map(|verdict| verdict.actions.clone()).collect();
         (actions, verdicts.iter().flat_map(|verdict| verdict.waits.iter().map(|(_, why)| *why)).collect(), dry.waits)
     }
 
-    async fn only(&self, kind: JobKind) -> ShownJob {
+    async fn dry_run_of(&self, wallet: Option<&str>, rows: i64) -> DryRun {
+        let (row, pinned, none) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned), || None);
+        let (db, now) = (self.rig.db.of(DatabaseRole::Rules), self.rig.clock.now());
+        let worker = RulesWorker::new(db, &*self.rig.chain, &none, row, pinned, "people".to_owned()).unwrap();
+        worker.dry_run_in_pages(wallet, now, rows).await.unwrap()
+    }
+
+    pub async fn only(&self, kind: JobKind) -> ShownJob {
         let [job] = self.jobs(kind).await.try_into().unwrap();
         job
     }
@@ -104,21 +108,36 @@ fn a_refill_is_paid_when_people_have_approved_it() {
     });
 }
 
-/// A refill that nobody has approved ends when sweeps have filled the wallet.
 #[test]
 fn a_refill_that_is_not_needed_any_more_is_withdrawn() {
-    on(Engine::Sqlite, async |db| {
-        let yard = Yard::start(db, TRON).await;
-        yard.band().await;
-        yard.pass(6).await;
-        yard.evaluate().await;
-        assert_eq!(yard.only(JobKind::Refill).await.job.state, JobState::Queued);
-        yard.rig.pay(&yard.rig.house(WalletRole::Hot), &yard.rig.token(), 300_000_000);
-        yard.rig.mine(1);
-        yard.pass(6).await;
-        yard.evaluate().await;
-        let ended = yard.only(JobKind::Refill).await.job;
-        assert_eq!((ended.state, ended.reason.as_str()), (JobState::FailedFinal, "it is not needed any more"));
+    on(Engine::Sqlite, async |db| refill_withdrawn(Yard::start(db, TRON).await).await);
+}
+
+/// A refill that nobody has approved ends when sweeps have filled the wallet.
+pub async fn refill_withdrawn(yard: Yard<'_>) {
+    yard.band().await;
+    yard.pass(6).await;
+    yard.evaluate().await;
+    assert_eq!(yard.only(JobKind::Refill).await.job.state, JobState::Queued);
+    yard.rig.pay(&yard.rig.house(WalletRole::Hot), &yard.rig.token(), 300_000_000);
+    yard.rig.mine(1);
+    yard.pass(6).await;
+    yard.evaluate().await;
+    let ended = yard.only(JobKind::Refill).await.job;
+    assert_eq!((ended.state, ended.reason.as_str()), (JobState::FailedFinal, "it is not needed any more"));
+}
+
+/// Whoever asks about one address may write it as this chain's people do: an EVM address without its capitals is the same.
+#[test]
+fn an_address_is_found_however_it_is_written() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await.to_string();
+        let found = async |text: &str| yard.dry_run_of(Some(text), 20_000).await.decided.len();
+        assert_eq!(found(&wallet).await, 1);
+        // TRON's have a checksum that other letters do not have.
+        let same = usize::from(wallet.starts_with("0x"));
+        assert_eq!(found(&wallet.to_lowercase()).await, same);
+        assert_eq!(found("nobody").await, 0);
     });
 }
 
@@ -133,7 +152,9 @@ fn gas_that_is_there_already_is_not_sent() {
         yard.pass(1).await;
         let ended = yard.only(JobKind::GasTopup).await.job;
         assert_eq!(ended.state, JobState::FailedFinal);
-        assert!(ended.reason.contains("already"), "{}", ended.reason);
+        assert_eq!(ended.reason, "its address has enough gas already");
+        let (_, _, steps) = yard.rig.db.job(ended.id).await.unwrap().unwrap();
+        assert!(steps.last().unwrap().reason.contains("it would bring"), "figures are in its history: {steps:?}");
         assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
         // And it is swept with that.
         for _ in 0..4 {

@@ -656,6 +656,7 @@ fn a_second_job_by_another_wallet_of_its_group_is_signed() {
             version,
             over: true,
             words: "short".into(),
+            history: None,
             due: clock.now(),
             tried: true,
             short: true,

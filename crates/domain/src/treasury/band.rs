@@ -27,6 +27,8 @@ pub struct HotCoin {
     pub busy: bool,
     /// Its last refill was not paid a moment ago.
     pub refill_rests: bool,
+    /// Nothing is sent from it until people have looked: its key may be stolen, so nothing goes there either.
+    pub stopped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,9 @@ impl HotCoin {
         self.spendable.checked_add(self.coming).unwrap_or(self.spendable)
     }
 
-    /// `None`: it is within its band, or something is under way.
+    /// `None`: it is within its band, or something is under way, or it is stopped.
     pub fn decide(&self) -> Option<BandAction> {
-        if self.busy {
+        if self.busy || self.stopped {
             return None;
         }
         let (expects, band) = (self.expects(), self.band);
@@ -72,11 +74,22 @@ impl Homes {
         Self(hot.into_iter().collect())
     }
 
-    /// The hot wallet that lacks most of its target, if the whole amount fits below its ceiling. `None`: the treasury.
+    /// Those that some of a coin may go to, by their numbers.
+    pub fn of(&self, coin: CoinId) -> impl Iterator<Item = usize> {
+        self.0.iter().filter(move |(_, hot)| hot.coin == coin && !hot.stopped).map(|(number, _)| *number)
+    }
+
+    /// Nothing of a coin goes to this one.
+    pub fn leave_out(&mut self, coin: CoinId, number: usize) {
+        self.0.retain(|(other, hot)| *other != number || hot.coin != coin);
+    }
+
+    /// The hot wallet that lacks most of its target, if the whole amount fits below its ceiling, and if it is not stopped. `None`: the treasury.
     pub fn place(&mut self, coin: CoinId, amount: RawAmount) -> Option<usize> {
         let fits = |hot: &HotCoin| {
             let after = hot.expects().checked_add(amount);
-            hot.coin == coin && hot.expects() < hot.band.target && after.is_some_and(|after| after <= hot.band.ceiling)
+            let lacks = hot.coin == coin && !hot.stopped && hot.expects() < hot.band.target;
+            lacks && after.is_some_and(|after| after <= hot.band.ceiling)
         };
         let lacks = |hot: &HotCoin| hot.band.target.checked_sub(hot.expects()).unwrap_or(RawAmount::ZERO);
         let (number, hot) = self.0.iter_mut().filter(|(_, hot)| fits(hot)).max_by_key(|(_, hot)| lacks(hot))?;
@@ -104,6 +117,7 @@ mod tests {
             coming: raw(coming),
             busy: false,
             refill_rests: false,
+            stopped: false,
         }
     }
 
@@ -129,5 +143,25 @@ mod tests {
         assert_eq!(homes.place(CoinId(1), raw(300)), Some(0), "the other has its target by now");
         assert_eq!(homes.place(CoinId(1), raw(1)), None, "all have their target");
         assert_eq!(homes.place(CoinId(2), raw(1)), None);
+    }
+
+    /// Whoever has stolen its key would have the coins as soon as they come.
+    #[test]
+    fn a_wallet_that_is_stopped_gets_nothing_and_gives_nothing() {
+        let stopped = |spendable| HotCoin { stopped: true, ..hot(spendable, 0) };
+        assert_eq!((stopped(0).decide(), stopped(901).decide()), (None, None));
+        let mut homes = Homes::new([(0, stopped(0)), (1, hot(400, 0))]);
+        assert_eq!(homes.of(CoinId(1)).collect::<Vec<_>>(), [1]);
+        assert_eq!(homes.place(CoinId(1), raw(300)), Some(1), "the other lacks less");
+        assert_eq!(homes.place(CoinId(1), raw(300)), None);
+    }
+
+    #[test]
+    fn a_wallet_that_a_coin_refuses_gets_nothing_of_it() {
+        let other = HotCoin { coin: CoinId(2), ..hot(0, 0) };
+        let mut homes = Homes::new([(0, hot(0, 0)), (1, hot(400, 0)), (0, other)]);
+        homes.leave_out(CoinId(1), 0);
+        assert_eq!(homes.place(CoinId(1), raw(300)), Some(1));
+        assert_eq!(homes.place(CoinId(2), raw(300)), Some(0), "another coin is another matter");
     }
 }

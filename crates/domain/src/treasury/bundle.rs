@@ -35,6 +35,8 @@ pub struct LooseCoins {
     pub total: u64,
     /// The last sweep of the group.
     pub sweep: Former,
+    /// Nothing is sent from the group until people have looked.
+    pub stopped: bool,
 }
 
 /// What a transaction costs now.
@@ -56,8 +58,8 @@ pub struct BundleSight<'a> {
     pub sweeps: &'a [SweepRule],
     /// `None`: nobody can say, or the network asks for more than is allowed.
     pub costs: Option<BundleCosts>,
-    /// There is a treasury to bring coins to.
-    pub home: bool,
+    /// There is a treasury to bring coins to; or why there is none.
+    pub home: Result<(), Waits>,
     /// Coins that are not suspended. `None`: their chain is.
     pub acting: Option<&'a HashSet<CoinId>>,
     pub now: Timestamp,
@@ -106,9 +108,10 @@ impl BundleSight<'_> {
     }
 
     fn bundle(&self, group: &LooseCoins, rule: &SweepRule, budget: &mut Budget) -> Result<Bundle, Waits> {
-        if !self.home {
-            return Err(Waits::NoHome);
+        if group.stopped {
+            return Err(Waits::GroupStopped);
         }
+        self.home?;
         former_sweep(group.sweep, &rule.pace, self.now)?;
         let costs = self.costs.ok_or(Waits::NoFees)?;
         let (coins, held, fee) = choose(&group.coins, rule, &costs)?;
@@ -179,7 +182,7 @@ mod tests {
 
     fn group(amounts: &[u64]) -> LooseCoins {
         let coins = amounts.iter().map(|satoshi| LooseCoin { satoshi: *satoshi, weight: INPUT }).collect();
-        LooseCoins { coin: BTC, coins, total: amounts.iter().sum(), sweep: Former::Never }
+        LooseCoins { coin: BTC, coins, total: amounts.iter().sum(), sweep: Former::Never, stopped: false }
     }
 
     fn costs(rate: u64) -> BundleCosts {
@@ -189,7 +192,7 @@ mod tests {
     fn decide(rule: &SweepRule, costs: Option<BundleCosts>, group: &LooseCoins) -> Option<Result<Bundle, Waits>> {
         let acting = HashSet::from([BTC]);
         let (sweeps, acting) = (std::slice::from_ref(rule), Some(&acting));
-        let sight = BundleSight { sweeps, costs, home: true, acting, now: at(1_000) };
+        let sight = BundleSight { sweeps, costs, home: Ok(()), acting, now: at(1_000) };
         sight.decide(group, &mut Budget::default())
     }
 
@@ -245,10 +248,15 @@ mod tests {
         let (rule, coins) = (rule(1, None), group(&[100_000]));
         assert_eq!(decide(&rule, None, &coins), Some(Err(Waits::NoFees)));
         let (acting, sweeps) = (HashSet::from([BTC]), std::slice::from_ref(&rule));
-        let mut sight = BundleSight { sweeps, costs: Some(costs(1_000)), home: false, acting: None, now: at(1) };
+        let home = Err(Waits::NoHome);
+        let mut sight = BundleSight { sweeps, costs: Some(costs(1_000)), home, acting: None, now: at(1) };
         let mut budget = Budget::new([(RuleId::Sweep(1), 1)]);
         assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::NoHome)));
-        sight.home = true;
+        sight.home = Err(Waits::HomeStopped);
+        assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::HomeStopped)));
+        sight.home = Ok(());
+        let stopped = LooseCoins { stopped: true, ..coins.clone() };
+        assert_eq!(sight.decide(&stopped, &mut budget), Some(Err(Waits::GroupStopped)));
         assert_eq!(sight.decide(&coins, &mut budget), Some(Err(Waits::ChainSuspended)));
         sight.acting = Some(&acting);
         assert!(sight.decide(&coins, &mut budget).unwrap().is_ok());

@@ -61,6 +61,8 @@ pub struct WalletNow {
     pub tokens: Vec<CoinNow>,
     /// The last gas that was sent here.
     pub topup: Former,
+    /// Nothing is sent from its group until people have looked.
+    pub stopped: bool,
 }
 
 /// What decisions of one pass share. Rules are in the order of their priorities.
@@ -71,8 +73,8 @@ pub struct Sight<'a> {
     pub worths: &'a HashMap<CoinId, Worth>,
     /// `None`: nobody can say what transactions cost now, so nothing is done.
     pub fees: Option<&'a Fees>,
-    /// There is a treasury to bring coins to.
-    pub home: bool,
+    /// There is a treasury to bring coins to; or why there is none.
+    pub home: Result<(), Waits>,
     /// Coins that are not suspended. `None`: their chain is.
     pub acting: Option<&'a HashSet<CoinId>>,
     pub now: Timestamp,
@@ -116,6 +118,10 @@ pub enum Waits {
     NoPrice,
     NoFees,
     NoHome,
+    /// There is a treasury, and nothing goes there until people have looked: its key may be stolen.
+    HomeStopped,
+    /// The same of the address itself. Gas for it would be the thief's, and its sweep could not be sent.
+    GroupStopped,
     /// The row says another address than its key gives.
     RowDiffers,
     TokensFirst,
@@ -151,6 +157,12 @@ impl fmt::Display for Waits {
             }
             Self::NoFees => f.write_str("what transactions cost cannot be asked now"),
             Self::NoHome => f.write_str("the treasury file has no active treasury wallet on this chain"),
+            Self::HomeStopped => f.write_str(
+                "the treasury wallet is stopped, and nothing goes there until two people let it: bursar lane resume",
+            ),
+            Self::GroupStopped => f.write_str(
+                "its wallet group is stopped, and nothing is done until two people let it: bursar lane resume",
+            ),
             Self::RowDiffers => f.write_str("its row says another address than its key gives: bursar wallet verify"),
             Self::NativeFirst => f.write_str("the coin that its fees are paid in is being swept"),
             Self::TokensFirst => f.write_str("its tokens go first: they need the coin for their fees"),
@@ -187,8 +199,9 @@ impl Sight<'_> {
         let native = rule(&wallet.native);
         verdict.needs_consolidation.extend(tokens.iter().map(|(coin, _)| coin.coin));
         verdict.needs_consolidation.extend(native.map(|_| wallet.native.coin));
-        if !self.home {
-            verdict.waits.extend(verdict.needs_consolidation.iter().map(|coin| (*coin, Waits::NoHome)));
+        let halted = if wallet.stopped { Err(Waits::GroupStopped) } else { self.home };
+        if let Err(why) = halted {
+            verdict.waits.extend(verdict.needs_consolidation.iter().map(|coin| (*coin, why)));
             return verdict;
         }
         let Some(fees) = self.fees else {

@@ -75,7 +75,7 @@ impl Rules {
             sweeps: &self.sweeps,
             worths: &self.worths,
             fees: self.fees.as_ref(),
-            home: true,
+            home: Ok(()),
             acting,
             now,
         };
@@ -88,7 +88,7 @@ fn coin(coin: CoinId, units: u64) -> CoinNow {
 }
 
 fn wallet(trx: u64, usdt: u64) -> WalletNow {
-    WalletNow { native: coin(TRX, trx), tokens: vec![coin(USDT, usdt)], topup: Former::Never }
+    WalletNow { native: coin(TRX, trx), tokens: vec![coin(USDT, usdt)], topup: Former::Never, stopped: false }
 }
 
 fn top_up() -> TreasuryAction {
@@ -336,4 +336,37 @@ fn gas_of_a_sweep_that_is_open_is_not_counted_twice() {
     // What is under way is not asked about: then as much as the dearest.
     rules.fees.as_mut().unwrap().tokens.remove(&USDT);
     assert!(!usdc(&two(&rules, 11, Former::Open)) && usdc(&two(&rules, 12, Former::Open)));
+}
+
+/// Whoever has stolen the keys of a group would have the gas as soon as it comes, and the next, for as long as the sweep cannot be sent.
+#[test]
+fn nothing_is_brought_to_a_group_that_is_stopped() {
+    let rules = rules();
+    for wallet in [wallet(0, 480), wallet(40, 480), wallet(100, 0)] {
+        let verdict = rules.decide(&WalletNow { stopped: true, ..wallet.clone() });
+        assert_eq!((verdict.needs_gas, verdict.actions), (vec![], vec![]));
+        let needs = if wallet.native.spendable > whole(50) { TRX } else { USDT };
+        assert_eq!(verdict.needs_consolidation, [needs], "it is looked at again");
+        assert_eq!(verdict.waits, [(needs, Waits::GroupStopped)]);
+        assert_eq!(rules.decide(&wallet).actions.len(), 1);
+    }
+}
+
+/// A treasury whose key may be stolen is none.
+#[test]
+fn without_a_treasury_that_sends_coins_wait_and_say_so() {
+    let (rules, acting) = (rules(), HashSet::from([TRX, USDT, USDC]));
+    for why in [Waits::NoHome, Waits::HomeStopped] {
+        let sight = Sight {
+            gas: &rules.gas,
+            sweeps: &rules.sweeps,
+            worths: &rules.worths,
+            fees: rules.fees.as_ref(),
+            home: Err(why),
+            acting: Some(&acting),
+            now: at(1_000),
+        };
+        let verdict = sight.decide(&wallet(40, 480), &mut Budget::default());
+        assert_eq!((verdict.actions, verdict.waits), (vec![], vec![(USDT, why)]));
+    }
 }

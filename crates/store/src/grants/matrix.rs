@@ -694,7 +694,7 @@ const ALL: &[Line] = &[Read(TABLES)];
 
 const MONITOR: &[Line] = &[Read(VIEWS)];
 
-/// What people do with `bursar job`, `lane`, `deposit`, `transfer`, `account`, `wallet`, `chain`, `utxo` and `reconcile`.
+/// What people do with `bursar job`, `lane`, `rule`, `deposit`, `transfer`, `account`, `wallet`, `chain`, `utxo` and `reconcile`.
 const OPERATOR: &[Line] = &[
     Read(VIEWS),
     Add(&[
@@ -713,6 +713,7 @@ const OPERATOR: &[Line] = &[
         "withdrawal_assignments",
         "operator_log",
         "treasury_jobs",
+        "rule_cursors",
         "chain_blocks",
     ]),
     Change("accounts", &["status"]),
@@ -725,7 +726,12 @@ const OPERATOR: &[Line] = &[
     ),
     Change("chain_findings", &["resolved_by", "resolved_at"]),
     Change("chain_residues", &["residue_raw", "opening"]),
-    Change("rule_cursors", &["passed_address", "passed_at"]),
+    // `bursar rule eval` does what rules do.
+    Change(
+        "rule_cursors",
+        &["worker", "fence", "lease_until", "passed_address", "passed_at", "evaluated_height", "updated_at"],
+    ),
+    Change("wallet_balances", &["needs_gas", "needs_consolidation", "waits"]),
     Change("outbound_lanes", &["stopped", "known_nonce", "updated_at"]),
     // Who has a lane whose job people judge writes nothing more.
     Change("outbound_leases", &["worker", "fence", "lease_until"]),
@@ -837,7 +843,6 @@ const ADMINISTRATOR: &[Line] = &[
         ],
     ),
     Change("hot_bands", &["floor_amount", "target_amount", "ceiling_amount", "is_active", "updated_at"]),
-    Change("rule_cursors", &["passed_address", "passed_at", "updated_at"]),
     Change("operators", &["role", "user_id", "is_active", "updated_at"]),
     Change("operator_keys", &["is_active", "updated_at"]),
     // What another program has gone on with since it was taken over waits for two people.

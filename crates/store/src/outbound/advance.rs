@@ -18,6 +18,8 @@ pub(crate) struct Change {
     pub events: Vec<JobEvent>,
     /// Why it is as it is then, in one sentence.
     pub words: String,
+    /// What the rows of its history have instead.
+    pub history: Option<String>,
     pub set: Set,
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct Set {
 
 impl Change {
     pub(crate) fn new(id: JobId, events: Vec<JobEvent>, words: impl Into<String>) -> Self {
-        Self { id, events, words: words.into(), set: Set::default() }
+        Self { id, events, words: words.into(), history: None, set: Set::default() }
     }
 }
 
@@ -144,7 +146,8 @@ fn next(mut row: JobStanding, change: &Change, steps: &mut Vec<Step>) -> Result<
             |illegal: domain::outbound::Illegal| StoreError::Corrupt { what: format!("{}: {illegal}", row.id) };
         row.state = row.state.next(*event).map_err(broken)?;
         row.version += 1;
-        steps.push(Step { job: row.id, version: row.version, state: row.state, words: change.words.clone() });
+        let words = change.history.as_ref().unwrap_or(&change.words).clone();
+        steps.push(Step { job: row.id, version: row.version, state: row.state, words });
     }
     let Set { slot, due, tried, slotted, unslotted, bumped, short: _ } = &change.set;
     row.slot = slot.or(row.slot).filter(|_| row.state.may_be_out());

@@ -54,7 +54,8 @@ pub struct HeldLane {
 }
 
 statements! {
-    /// Lanes with something to do that nobody has, or this worker: found by what waits and what is open, however many lanes there were once.
+    /// Lanes with something to do that nobody has, or this worker: found by what waits and what is open, however many lanes there were once. A job that
+    /// pays to a wallet of a stopped group is nothing to do.
     /// A lease that is longer than this one asks for was given by a clock that was wrong: it keeps nobody out. The house's own wallets come
     /// first: they pay customers, and ten thousand users' addresses that are swept must not stand before them. Then those that nobody has
     /// looked at the longest: no lane starves another. On Bitcoin one worker sends from all lanes of a group: while somebody has one of them, nobody
@@ -62,7 +63,8 @@ statements! {
     FIND_LANES = "SELECT l.id FROM (SELECT s.lane_id FROM outbound_slots s WHERE s.state = 'open'
             UNION SELECT j.lane_id FROM outbound_jobs j JOIN outbound_lanes w ON w.id = j.lane_id AND w.stopped IS NULL
                 JOIN wallet_groups g ON g.id = w.wallet_group_id AND g.outbound_stopped IS NULL
-            WHERE $2 = 'send' AND j.chain_id = $1 AND j.waiting AND j.due_at <= $4) b
+            WHERE $2 = 'send' AND j.chain_id = $1 AND j.waiting AND j.due_at <= $4
+                AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = j.owner_group AND o.outbound_stopped IS NOT NULL)) b
             JOIN outbound_lanes l ON l.id = b.lane_id JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
             JOIN chains c ON c.id = l.chain_id
             LEFT JOIN operation_wallet_addresses o ON o.chain_id = l.chain_id AND o.address = l.address
@@ -95,6 +97,10 @@ statements! {
     STOP_NAMED_GROUP = "UPDATE wallet_groups SET outbound_stopped = $2, updated_at = $3 WHERE outbound_stopped IS NULL AND name = $1";
     RESUME_GROUP = "UPDATE wallet_groups SET outbound_stopped = NULL, updated_at = $2 WHERE outbound_stopped IS NOT NULL
         AND id = (SELECT l.wallet_group_id FROM outbound_lanes l WHERE l.id = $1)";
+    /// The same for a group by one of its addresses, which may never have sent anything.
+    RESUME_GROUP_OF = "UPDATE wallet_groups SET outbound_stopped = NULL, updated_at = $3 WHERE outbound_stopped IS NOT NULL AND id IN (
+        SELECT o.wallet_group_id FROM operation_wallet_addresses o WHERE o.chain_id = $1 AND o.address = $2 AND o.wallet_group_id IS NOT NULL
+        UNION SELECT u.wallet_group_id FROM user_wallets u WHERE u.address = $2)";
 }
 
 static TAKE_LANES: RowsSql = RowsSql::new(
@@ -181,12 +187,42 @@ impl Db {
             if resumed {
                 execute!(tx, EXPLAIN_LANE, lane.0, at.micros())?;
                 execute!(tx, ASK_AGAIN, lane.0, at.micros())?;
-                let told = Finding { kind: FindingKind::Resumed, subject: address, detail: format!("it sends again: {people}") };
-                add_resolved(tx, ChainId(chain), &told, &people.to_string(), at).await?;
+                tell_resumed(tx, ChainId(chain), address, people, at).await?;
             }
             Ok(resumed)
         })
     }
+
+    /// The same for the group of an address that has no lane because nothing was ever sent from it: rules make no job for a group that is stopped, so its
+    /// addresses may never get one. False: it is no address of a group that is stopped.
+    pub async fn resume_group_of(
+        &self,
+        chain: ChainId,
+        address: &str,
+        people: &Approval,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        transact!(self, tx => {
+            let resumed = execute!(tx, RESUME_GROUP_OF, chain.0, address, at.micros())? > 0;
+            let outcome = if resumed { DONE } else { "LANE_NOT_STOPPED" };
+            write(tx, &NewLogLine::by_two(people, "resume", &address, "", outcome), at).await?;
+            if resumed {
+                tell_resumed(tx, chain, address.to_owned(), people, at).await?;
+            }
+            Ok(resumed)
+        })
+    }
+}
+
+async fn tell_resumed(
+    tx: &mut Tx,
+    chain: ChainId,
+    subject: String,
+    people: &Approval,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let told = Finding { kind: FindingKind::Resumed, subject, detail: format!("it sends again: {people}") };
+    add_resolved(tx, chain, &told, &people.to_string(), at).await
 }
 
 pub(crate) async fn stop(tx: &mut Tx, lane: LaneId, why: &str, at: Timestamp) -> Result<bool, StoreError> {

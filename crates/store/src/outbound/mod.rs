@@ -37,7 +37,7 @@ pub use add::{Added, NewJob, Payer};
 pub use approve::{ApprovalSignature, JobApproval};
 pub use coins::{Reserved, Spend};
 pub use lane::{Duty, HeldLane, Share};
-pub use read::{JobFilter, ShownJob, ShownLane};
+pub use read::{JobFilter, ShownJob, ShownLane, TOO_LATE};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
 pub use types::{
     AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SignedAs, SlotId, SlotsRead,

@@ -38,6 +38,8 @@ pub struct ShownJob {
     pub from: String,
     /// Why nothing is sent from the wallet that pays it.
     pub lane_stopped: Option<String>,
+    /// Why nothing is sent to the wallet of ours that it pays.
+    pub payee_stopped: Option<String>,
 }
 
 /// A step of a job's history.
@@ -113,6 +115,11 @@ impl JobVerdict {
 
 statements! {
     /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
+/// Why a job that nobody could send in its time ended, wherever that was noticed.
+const OVERDUE: &str = "its time is over, and nothing was sent";
+/// The same, noticed by who would have sent it.
+pub const TOO_LATE: &str = "its time was over before it could be paid";
+
     READ_SLOT_ENDED = "SELECT s.state = 'settled', COALESCE(l.stopped, g.outbound_stopped) IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
@@ -148,7 +155,8 @@ statements! {
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
         ORDER BY j.id DESC LIMIT $5";
-    READ_AROUND_JOBS = "SELECT j.id, c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped) FROM outbound_jobs j
+    READ_AROUND_JOBS = "SELECT j.id, c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped),
+            (SELECT o.outbound_stopped FROM wallet_groups o WHERE o.name = j.owner_group) FROM outbound_jobs j
             JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
         WHERE j.id {in $1}";
@@ -270,7 +278,7 @@ impl Db {
         let overdue: Vec<JobId> =
             overdue.into_iter().map(|(id,)| JobId::new(id).map_err(|_| malformed("job"))).collect::<Result<_, _>>()?;
         if !overdue.is_empty() {
-            transact!(self, tx => withdraw(tx, &overdue, "its time is over, and nothing was sent", now).await)?;
+            transact!(self, tx => withdraw(tx, &overdue, OVERDUE, now).await)?;
         }
         Ok(overdue.len())
     }
@@ -482,13 +490,14 @@ async fn give_up(tx: &mut Tx, job: &JobRow, why: String, at: Timestamp) -> Resul
 
 /// With who pays each, and in which coin; in their order.
 async fn around(tx: &mut Tx, jobs: Vec<JobRow>) -> Result<Vec<ShownJob>, StoreError> {
-    type Columns = (i64, String, String, i64, String, Option<String>);
+    type Columns = (i64, String, String, i64, String, Option<String>, Option<String>);
     let ids = Many(jobs.iter().map(|job| job.id.number()).collect::<Vec<i64>>());
     let rows = fetch_all!(tx, READ_AROUND_JOBS => Columns, ids.clone())?;
     let mut rows: HashMap<i64, Columns> = rows.into_iter().map(|row| (row.0, row)).collect();
     let shown = jobs.into_iter().filter_map(|job| {
-        let (_, chain, asset, decimals, from, lane_stopped) = rows.remove(&job.id.number())?;
-        Some(ShownJob { job, chain, asset, decimals: u8::try_from(decimals).unwrap_or(0), from, lane_stopped })
+        let (_, chain, asset, decimals, from, lane_stopped, payee_stopped) = rows.remove(&job.id.number())?;
+        let decimals = u8::try_from(decimals).unwrap_or(0);
+        Some(ShownJob { job, chain, asset, decimals, from, lane_stopped, payee_stopped })
     });
     Ok(shown.collect())
 }

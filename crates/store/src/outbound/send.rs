@@ -18,7 +18,6 @@ use super::types::{
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
-use crate::entry::ChainId;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
@@ -77,6 +76,8 @@ pub struct PutOff {
     /// It never will.
     pub over: bool,
     pub words: String,
+    /// What its history has instead: figures, where the words must always be the same.
+    pub history: Option<String>,
     /// When it is tried again.
     pub due: Timestamp,
     /// Whether it counts as a try.
@@ -141,8 +142,8 @@ pub struct FormerSlot {
     pub jobs: Vec<SignedAs>,
 }
 
-/// What people have not halted. A stopped lane or group signs nothing. Where a chain or a coin is suspended nothing is paid, and a slot may still be
-/// cancelled: that pays nobody, and keeps a payment from going out.
+/// What people have not halted. A stopped lane or group signs nothing. Where a chain or a coin is suspended, or the group that would be paid is stopped,
+/// nothing is paid, and a slot may still be cancelled: that pays nobody, and keeps a payment from going out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sendable {
     /// Whether each slot may pay.
@@ -170,15 +171,22 @@ pub struct ToldAttempt {
 }
 
 statements! {
-    READ_WAITING_AMOUNTS = "SELECT id, amount_raw, most_fee_raw FROM outbound_jobs WHERE chain_id = $1 AND lane_id = $2 AND waiting";
+    /// Of all lanes of the lane's group, which on Bitcoin pay with the same coins.
+    READ_WAITING_AMOUNTS = "SELECT j.id, j.amount_raw, j.most_fee_raw FROM outbound_lanes o
+            JOIN outbound_lanes l ON l.chain_id = o.chain_id AND l.wallet_group_id = o.wallet_group_id
+            JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id AND j.waiting
+        WHERE o.id = $1";
+    /// What would go to a wallet of a group that is stopped waits: whoever has stolen its key would have the coins as soon as they come.
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
+                AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = i.owner_group AND o.outbound_stopped IS NOT NULL)
             ORDER BY i.priority, i.id LIMIT $3) j ON TRUE JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
         | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
+                AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = i.owner_group AND o.outbound_stopped IS NOT NULL)
             ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
     /// One text for each lane: a thousand rows of each would cost more than all the rest of a round.
@@ -193,10 +201,12 @@ statements! {
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'
             AND NOT (c.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported))";
-    /// Those of these open slots whose lanes and groups send, and whether they may pay: their chain and the coins of all their jobs are active.
+    /// Those of these open slots whose lanes and groups send, and whether they may pay: their chain and the coins of all their jobs are active, and none
+    /// of them pays to a wallet of a group that is stopped.
     READ_SENDABLE = "SELECT s.id, c.status = 'active' AND NOT EXISTS (SELECT 1 FROM outbound_slot_jobs k JOIN outbound_jobs j ON j.id = k.job_id
                 JOIN asset_on_chain i ON i.id = j.listing_id JOIN assets a ON a.id = i.asset_id
-            WHERE k.slot_id = s.id AND (i.status <> 'active' OR a.status <> 'active'))
+            WHERE k.slot_id = s.id AND (i.status <> 'active' OR a.status <> 'active'
+                OR EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = j.owner_group AND o.outbound_stopped IS NOT NULL)))
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id JOIN chains c ON c.id = l.chain_id
             JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE s.id {in $1} AND s.state = 'open' AND l.stopped IS NULL AND g.outbound_stopped IS NULL";
@@ -343,9 +353,9 @@ impl Db {
         })
     }
 
-    /// What each job that waits for a slot of a lane takes at most, also those that rest.
-    pub async fn waiting_amounts(&self, chain: ChainId, lane: LaneId) -> Result<Vec<(JobId, RawAmount)>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_WAITING_AMOUNTS => (i64, String, String), chain.0, lane.0)?;
+    /// What each job that waits for a slot of a lane, or of another of its group, takes at most, also those that rest.
+    pub async fn waiting_amounts(&self, lane: LaneId) -> Result<Vec<(JobId, RawAmount)>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_WAITING_AMOUNTS => (i64, String, String), lane.0)?;
         let amount = |text: String| text.parse::<RawAmount>().map_err(|_| malformed("amount"));
         let takes = |(id, pays, fee): (i64, String, String)| {
             let takes = amount(pays)?.checked_add(amount(fee)?).ok_or_else(|| malformed("amount"))?;
@@ -581,6 +591,7 @@ async fn put_off_changes(
         Some(change)
     };
     let changes = mine.iter().filter_map(change).collect();
+    change.history.clone_from(&one.history);
     Ok((rows, changes))
 }
 

@@ -71,12 +71,13 @@ static READ_STANDINGS: RowsSql = RowsSql::listing(
     &[("id", Int)],
 );
 
-/// Of those jobs whose coin may be sent.
+/// Of those jobs whose coin may be sent, and to whom they pay: not to a wallet of a group that is stopped.
 static READ_ALLOWED: RowsSql = RowsSql::listing(
     "READ_ALLOWED",
     "SELECT {columns} FROM {rows} {join} outbound_jobs j ON j.id = r.id {join} asset_on_chain l ON l.id = j.listing_id
          {join} assets a ON a.id = l.asset_id
-     WHERE l.status = 'active' AND a.status = 'active'",
+     WHERE l.status = 'active' AND a.status = 'active'
+         AND NOT EXISTS (SELECT 1 FROM wallet_groups o WHERE o.name = j.owner_group AND o.outbound_stopped IS NOT NULL)",
     STANDING,
     &[("id", Int)],
 );
@@ -109,7 +110,7 @@ pub(crate) async fn read_standings(tx: &mut Tx, ids: &[JobId]) -> Result<Standin
     read_by(tx, &READ_STANDINGS, ids).await
 }
 
-/// Of those whose coin may be sent.
+/// Of those that may be sent.
 pub(crate) async fn read_allowed(tx: &mut Tx, ids: &[JobId]) -> Result<Standings, StoreError> {
     read_by(tx, &READ_ALLOWED, ids).await
 }

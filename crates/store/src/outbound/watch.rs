@@ -166,7 +166,7 @@ fn change(job: &JobStanding, news: &SlotNews, at: Timestamp) -> Option<Option<Ch
         events.extend(over.then_some(JobEvent::GivenUp));
         set = Set { due: Some(at.plus_micros(pause_micros(tries))), tried: true, ..Set::default() };
     }
-    Some(Some(Change { id: job.id, events, words: news.words.clone(), set }))
+    Some(Some(Change { id: job.id, events, words: news.words.clone(), history: None, set }))
 }
 
 /// At most one attempt of a slot is mined: what stood there before goes first.

@@ -148,10 +148,12 @@ static INSERT_TREASURY_JOBS: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&WRITE_FLAGS, &INSERT_TREASURY_JOBS];
 
-/// Why a job that waited was withdrawn. `READ_FORMERS` counts no failure for it.
+/// Why a job that waited was withdrawn. `READ_FORMERS` counts no failure for it, nor for the other words that it names.
 pub(super) const NOT_NEEDED: &str = "it is not needed any more";
 /// Why a sweep that waited for a slot ended: prices have risen since it was decided. It has not failed either.
 pub const TOO_DEAR: &str = "sending it would cost more than the rule's share of its value";
+/// Why gas that waited for a slot ended: somebody else has brought it. It was not needed, and has not failed.
+pub const ENOUGH_GAS: &str = "its address has enough gas already";
 /// Why a job was not made.
 const NO_WALLET: &str = "no wallet of the house that could pay for it is active";
 const SUSPENDED: &str = "the chain is suspended";

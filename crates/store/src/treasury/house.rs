@@ -3,7 +3,7 @@
 //! On Bitcoin the wallets of a group pay with the same coins, and the Bitcoin wallet of the group's name knows what became of each from the moment
 //! that its transaction is signed. So there a wallet has what its group has, and only jobs that nothing is signed for are still to take and bring.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use domain::treasury::{Band, CoinId, Former, HotCoin};
 use domain::{Amount, ChainKind, GroupId, RawAmount, RawSum, Timestamp};
@@ -13,7 +13,7 @@ use super::malformed;
 use super::pass::{FormerJob, Formers};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
-use crate::entry::{ChainRow, ListingId};
+use crate::entry::{ChainId, ChainRow, ListingId};
 use crate::error::StoreError;
 
 /// A hot wallet's coin with its band.
@@ -31,6 +31,16 @@ pub struct HotRow {
     pub leaving: RawAmount,
     /// What open jobs will bring.
     pub coming: RawAmount,
+    /// Why nothing is sent from it, or from its group. Then nothing goes there either.
+    pub stopped: Option<String>,
+}
+
+/// Wallets that nothing is sent from until people have looked. Their keys may be stolen, so nothing goes there either.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoppedWallets {
+    pub groups: BTreeSet<GroupId>,
+    /// Of the house, on one chain: those of which the lane alone is stopped too.
+    pub addresses: BTreeSet<String>,
 }
 
 impl HotRow {
@@ -50,17 +60,23 @@ impl HotRow {
             coming: self.coming,
             busy: !refill.is_settled() || surplus.is_busy(now),
             refill_rests: refill.is_busy(now),
+            stopped: self.stopped.is_some(),
         }
     }
 }
 
 statements! {
     READ_BANDS = "SELECT w.address, g.name, w.derivation_index, b.listing_id, b.floor_amount, b.target_amount, b.ceiling_amount,
-            COALESCE(x.on_chain_balance_raw, '0')
+            COALESCE(n.stopped, g.outbound_stopped), COALESCE(x.on_chain_balance_raw, '0')
         FROM hot_bands b JOIN operation_wallet_addresses w ON w.id = b.operation_wallet_address_id AND w.is_active
             JOIN wallet_groups g ON g.id = w.wallet_group_id
+            LEFT JOIN outbound_lanes n ON n.chain_id = w.chain_id AND n.address = w.address
             LEFT JOIN wallet_balances x ON x.chain_id = w.chain_id AND x.address = w.address AND x.listing_id = b.listing_id
         WHERE w.chain_id = $1 AND b.is_active ORDER BY w.id, b.listing_id";
+    READ_STOPPED_GROUPS = "SELECT name FROM wallet_groups WHERE outbound_stopped IS NOT NULL";
+    READ_STOPPED_WALLETS = "SELECT w.address FROM operation_wallet_addresses w JOIN outbound_lanes l ON l.chain_id = w.chain_id
+            AND l.address = w.address AND l.stopped IS NOT NULL
+        WHERE w.chain_id = $1";
     READ_RECENT_OF = "SELECT address, listing_id, amount_raw FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND side = 1
         AND address {in $3}";
     /// Of jobs that wait, and of those that are in an open slot: until the chain's own books have passed the block that paid them.
@@ -107,8 +123,8 @@ statements! {
             AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL)";
 }
 
-/// A band with its wallet: address, group, index, coin, floor, target, ceiling, balance.
-type BandRow = (String, String, i64, i64, i64, i64, i64, String);
+/// A band with its wallet: address, group, index, coin, floor, target, ceiling, why it is stopped, balance.
+type BandRow = (String, String, i64, i64, i64, i64, i64, Option<String>, String);
 
 /// Amounts by address and coin.
 type Sums = HashMap<(String, i64), RawSum>;
@@ -130,7 +146,7 @@ impl Db {
             let coming = fetch_all!(tx, READ_COMING => (String, i64, String), chain.id.0, addresses.clone(), settled)?;
             (sums(came)?, sums(leaving)?, sums(coming)?)
         };
-        let hot = |(address, group, index, listing, floor, target, ceiling, balance): BandRow| {
+        let hot = |(address, group, index, listing, floor, target, ceiling, stopped, balance): BandRow| {
             let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
             let raw = |units| RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"));
             let band = Band { floor: raw(floor)?, target: raw(target)?, ceiling: raw(ceiling)? };
@@ -147,9 +163,22 @@ impl Db {
                 index,
                 listing: ListingId(listing),
                 band,
+                stopped,
             })
         };
         rows.into_iter().map(hot).collect()
+    }
+
+    /// Groups that are stopped, and wallets of the house on a chain whose lanes are.
+    pub async fn stopped_wallets(&self, chain: ChainId) -> Result<StoppedWallets, StoreError> {
+        let tx = &mut self.read().await?;
+        let groups = fetch_all!(tx, READ_STOPPED_GROUPS => (String,))?;
+        let group = |(name,): (String,)| name.parse().map_err(|_| malformed("group"));
+        let addresses = fetch_all!(tx, READ_STOPPED_WALLETS => (String,), chain.0)?;
+        Ok(StoppedWallets {
+            groups: groups.into_iter().map(group).collect::<Result<_, _>>()?,
+            addresses: addresses.into_iter().map(|(address,)| address).collect(),
+        })
     }
 }
 

@@ -48,6 +48,8 @@ pub struct EvaluatedWallet {
     pub address: String,
     pub group: GroupId,
     pub index: i64,
+    /// Nothing is sent from its group until people have looked: its keys may be stolen, so nothing is brought there either.
+    pub stopped: bool,
     pub coins: Vec<EvaluatedCoin>,
 }
 
@@ -85,8 +87,9 @@ pub struct ChainRules {
     pub sweeps: Vec<SweepRule>,
 }
 
-const WALLET: &str = "b.address, b.listing_id, b.on_chain_balance_raw, b.needs_gas, b.needs_consolidation, b.waits, g.name, u.derivation_index";
-type WalletColumns = (String, i64, String, bool, bool, Option<String>, String, i64);
+const WALLET: &str = "b.address, b.listing_id, b.on_chain_balance_raw, b.needs_gas, b.needs_consolidation, b.waits, g.name, u.derivation_index, \
+    g.outbound_stopped IS NOT NULL";
+type WalletColumns = (String, i64, String, bool, bool, Option<String>, String, i64, bool);
 
 statements! {
     INSERT_RULE_CURSOR = "INSERT INTO rule_cursors (chain_id, worker, fence, lease_until, evaluated_height, passed_address, passed_at, updated_at)
@@ -134,13 +137,15 @@ static READ_WALLETS: RowsSql = RowsSql::listing(
 
 static READ_FORMERS: RowsSql = RowsSql::new(
     "READ_FORMERS",
-    // Failures in a row, as far as the last sixteen tell. What was withdrawn because it was not needed any more, or had become too dear, has not failed.
+    // Failures in a row, as far as the last sixteen tell. What was withdrawn because it was not needed any more, or had become too dear, has not failed;
+    // nor has what nobody approved, or could send, in its time: that time was its rest.
     // The newest of each coin and kind is looked up, and not all that an address ever had: a busy one has thousands.
     "SELECT t.job_id, t.address, t.listing_id, t.kind, t.generation, j.state, j.updated_at, COALESCE((SELECT MAX(a.mined_height)
              FROM outbound_slot_jobs k JOIN outbound_attempts a ON a.slot_id = k.slot_id WHERE k.job_id = t.job_id), -1),
          j.judged IS NOT NULL, j.reason, (SELECT COUNT(*) FROM treasury_jobs f
              WHERE (SELECT o.state = 'failed_final' AND o.reason NOT IN ('it is not needed any more',
-                 'sending it would cost more than the rule''s share of its value') FROM outbound_jobs o WHERE o.id = f.job_id) AND f.chain_id = t.chain_id AND f.address = t.address AND f.listing_id = t.listing_id AND f.kind = t.kind
+                 'sending it would cost more than the rule''s share of its value', 'its address has enough gas already',
+                 'its time is over, and nothing was sent', 'its time was over before it could be paid') FROM outbound_jobs o WHERE o.id = f.job_id) AND f.chain_id = t.chain_id AND f.address = t.address AND f.listing_id = t.listing_id AND f.kind = t.kind
                  AND f.generation > t.generation - 16 AND f.generation > COALESCE((SELECT MAX(c.generation) FROM treasury_jobs c
                      WHERE (SELECT p.state FROM outbound_jobs p WHERE p.id = c.job_id) = 'confirmed' AND c.chain_id = t.chain_id AND c.address = t.address
                          AND c.listing_id = t.listing_id AND c.kind = t.kind AND c.generation > t.generation - 16), -1))
@@ -461,7 +466,7 @@ fn evaluated(
     recent: &HashMap<(String, i64), RawSum>,
 ) -> Result<Vec<EvaluatedWallet>, StoreError> {
     let mut wallets: Vec<EvaluatedWallet> = Vec::new();
-    for (address, listing, balance, needs_gas, needs_consolidation, waits, group, index) in rows {
+    for (address, listing, balance, needs_gas, needs_consolidation, waits, group, index, stopped) in rows {
         let balance: RawSum = balance.parse().map_err(|_| malformed("balance"))?;
         // A balance below zero is the books' trouble: nothing of it can be spent.
         let key = (address, listing);
@@ -482,6 +487,7 @@ fn evaluated(
                 address: key.0,
                 group: group.parse().map_err(|_| malformed("group"))?,
                 index,
+                stopped,
                 coins: vec![coin],
             }),
         }

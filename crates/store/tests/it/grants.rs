@@ -219,6 +219,20 @@ const MARKED: [(&str, &[&str]); 2] = [
 const PASSING: &[&str] =
     &["chain_blocks", "blocks", "utxo_leases", "utxo_claims", "transaction_labels", "address_labels"];
 
+/// `bursar rule eval` does by hand what the role does, with a log-in of people.
+#[test]
+fn people_may_do_what_rules_may() {
+    for role in [Operator, Administrator] {
+        let all = rights_of(role);
+        for (table, wanted) in rights_of(Rules) {
+            let has = all.get(table).cloned().unwrap_or_default();
+            assert!(has.read >= wanted.read && has.add >= wanted.add, "{}: {table}", role.name());
+            assert!(has.change.is_superset(&wanted.change), "{}: {table}: {:?}", role.name(), has.change);
+            assert!(!wanted.remove, "{table}");
+        }
+    }
+}
+
 #[test]
 fn nobody_may_change_or_remove_history() {
     for role in ROLES {

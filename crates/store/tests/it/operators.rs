@@ -752,7 +752,7 @@ db_test! {
         }
         let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, later(3_600)).await.unwrap();
         let put_off = |at: usize, over: bool| PutOff {
-            lane: jobs[at].lane, job: jobs[at].id, version: jobs[at].version, over, words: "not now".into(), due: later(60), tried: !over, short: over,
+            lane: jobs[at].lane, job: jobs[at].id, version: jobs[at].version, over, words: "not now".into(), history: None, due: later(60), tried: !over, short: over,
         };
         db.open_slots(&held, &[], &[], &[put_off(2, true), put_off(3, false)], &HashMap::new(), NOW).await.unwrap();
         let mut nonces: HashMap<LaneId, u64> = HashMap::new();

@@ -31,6 +31,27 @@ pub async fn treasury(db: &TestDb) -> store::entry::ChainRow {
     db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap()
 }
 
+/// Beside them a treasury, with a key of its own.
+async fn treasury_with_a_vault(db: &TestDb) -> store::entry::ChainRow {
+    treasury(db).await;
+    let mut settings = WalletSettings::default();
+    for (name, xpub, purpose, role, count) in [
+        ("hot", "xpub-hot", Purpose::Hot, WalletRole::Hot, 2),
+        ("vault", "xpub-vault", Purpose::Treasury, WalletRole::Treasury, 1),
+    ] {
+        let group: GroupId = name.parse().unwrap();
+        let path = "m/44'/60'/0'/hi/lo".to_owned();
+        let keys = WalletGroup { family: "evm".into(), purpose, xpub: xpub.into(), path, active: true };
+        settings.groups.insert(group.clone(), keys);
+        for index in 0..count {
+            let place = ("bsc".parse().unwrap(), Place::Derived { group: group.clone(), index });
+            settings.wallets.insert(place, OperationWallet::new(role, format!("0x{name}{index}"), true));
+        }
+    }
+    db.apply_treasury(&catalog(), &settings, &AUTHOR, NOW).await.unwrap();
+    db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap()
+}
+
 fn job(chain: &store::entry::ChainRow, number: i64) -> NewJob {
     NewJob {
         id: JobId::new(number).unwrap(),
@@ -469,6 +490,50 @@ db_test! {
         let more = NewAttempt { lane, slot, number: 2, kind: cancel, payload: vec![0], coins: None };
         let opened = db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
         assert_eq!(opened.attempts.into_iter().collect::<Vec<_>>(), [slot]);
+    }
+
+    /// Whoever has stolen the key of a group would have what is sent to its wallets. So nothing of it is taken up, written down, signed or told, until two
+    /// people let the group go on; cancels are signed.
+    async fn nothing_is_sent_to_a_wallet_of_a_group_that_is_stopped(db: TestDb) {
+        let chain = treasury_with_a_vault(db).await;
+        let surplus = NewJob { to: "0xvault0".to_owned(), owner: Some(("vault".parse().unwrap(), 0)), ..job(&chain, 1) };
+        db.add_jobs(chain.id, &[surplus], NOW).await.unwrap();
+        let stop = "UPDATE wallet_groups SET outbound_stopped = 'stolen' WHERE name = 'vault'";
+        let over = "UPDATE wallet_groups SET outbound_stopped = NULL";
+        let take = async || db.take_lanes((chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
+        db.by_hand(stop).await.unwrap();
+        assert_eq!(take().await, [], "it is nothing to do");
+        db.by_hand(over).await.unwrap();
+        let held = take().await;
+        let [HeldLane { lane, .. }] = held[..] else { panic!("{held:?}") };
+        let due = async || db.lane_work(&[lane], 16, SlotsRead::All, NOW).await.unwrap().due.len();
+        let (slot, known) = (SlotId(7), std::collections::HashMap::new());
+        let new = NewSlot {
+            id: slot, lane, nonce: Some(0), since: 1, jobs: vec![(JobId::new(1).unwrap(), 1)], kind: AttemptKind::Pay, payload: vec![0], coins: None,
+        };
+        let open = async || db.open_slots(&held, std::slice::from_ref(&new), &[], &[], &known, NOW).await.unwrap().slots.len();
+        db.by_hand(stop).await.unwrap();
+        assert_eq!((due().await, open().await), (0, 0));
+        let shown = db.job(JobId::new(1).unwrap()).await.unwrap().unwrap().0;
+        assert_eq!((shown.payee_stopped.as_deref(), shown.lane_stopped), (Some("stolen"), None), "and people see why");
+        db.by_hand(over).await.unwrap();
+        assert_eq!((due().await, open().await), (1, 1));
+        db.by_hand(stop).await.unwrap();
+        let sendable = db.sendable(&[slot]).await.unwrap();
+        let cancel = AttemptKind::Cancel(JobId::new(99).unwrap());
+        assert_eq!((sendable.lets(slot, AttemptKind::Pay), sendable.lets(slot, cancel)), (false, true));
+        let answer = SignedAnswer::Signed { bytes: vec![1], hash: Hash([1; 32]) };
+        let signed = SignedAttempt { lane, slot, number: 1, answer, spend: None };
+        let tell = async || db.keep_signed(&held, std::slice::from_ref(&signed), None, NOW).await.unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(tell().await, []);
+        let more = NewAttempt { lane, slot, number: 2, kind: AttemptKind::Pay, payload: vec![0], coins: None };
+        assert!(db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap().attempts.is_empty(), "no more is offered");
+        // Nothing was ever sent from the vault, so it has no lane to resume. It is of its group all the same.
+        let people = domain::Approval::new("ann", "bob", "it was a drill").unwrap();
+        assert!(!db.resume_group_of(chain.id, "0xhot0", &people, NOW).await.unwrap(), "another group");
+        assert!(db.resume_group_of(chain.id, "0xvault0", &people, NOW).await.unwrap());
+        assert!(!db.resume_group_of(chain.id, "0xvault0", &people, NOW).await.unwrap(), "once");
+        assert_eq!(tell().await, [slot]);
     }
 
     /// Coins that left without a transaction of ours stop the group, and not its lanes.

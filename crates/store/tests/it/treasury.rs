@@ -1,16 +1,16 @@
 //! Rows of the treasury: one need of an address is one job, whoever has the rules. What is decided is tested in `domain` and `custody`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use domain::outbound::{JobKind, JobState};
 use domain::treasury::{Former, Operator};
 use domain::{Amount, RawAmount, WalletRole};
 use store::catalog::{Author, Catalog, CatalogError};
 use store::entry::ChainRow;
-use store::outbound::{JobFilter, JobId, NewJob, Payer};
+use store::outbound::{Duty, JobFilter, JobId, NewJob, Payer, PutOff, TOO_LATE};
 use store::testing::races::meet;
 use store::testing::{NOW, TestDb, on};
-use store::treasury::act::{Flags, NewJobs, NewTreasuryJob, RuleProgress};
+use store::treasury::act::{ENOUGH_GAS, Flags, NewJobs, NewTreasuryJob, RuleProgress, TOO_DEAR};
 use store::treasury::{GasRuleSetting, RuleWorker, TreasuryKind};
 use store::{Db, Engine, db_test};
 
@@ -280,6 +280,39 @@ db_test! {
         let formers = db.formers(chain.id, std::slice::from_ref(&address), 100, NOW).await.unwrap();
         let former = formers[&(address, job.made[0].listing, TreasuryKind::GasTopup)].former;
         assert_eq!(former, Former::Ended { at: NOW, settled: true, failures: 0 }, "and has not failed");
+    }
+
+    /// Nor has gas that somebody else had brought, or what nobody approved, or could send, in its time: the next need does not rest for it.
+    async fn what_was_not_needed_or_not_sent_in_its_time_has_not_failed(db: TestDb) {
+        let chain = ruled(db).await;
+        let worker = take(db, &chain, "one", 0).await.unwrap();
+        let made_now = async |number: i64| {
+            let job = made(topup(&chain, number, number));
+            db.act_on_rules(&worker, &job, &[], &RuleProgress::None, NOW).await.unwrap();
+        };
+        let failures = async || {
+            let formers = db.formers(chain.id, &["0xuser".to_owned()], 100, NOW).await.unwrap();
+            let former = formers[&("0xuser".to_owned(), chain.listings[0].id, TreasuryKind::GasTopup)].former;
+            let Former::Ended { failures, .. } = former else { panic!("{former:?}") };
+            failures
+        };
+        for (number, words, failed) in [(1, ENOUGH_GAS, 0), (2, TOO_LATE, 0), (3, TOO_DEAR, 0), (4, "a node would not pay it", 1)] {
+            made_now(number).await;
+            let held = db.take_lanes((chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
+            let row = db.job(JobId::new(number).unwrap()).await.unwrap().unwrap().0.job;
+            let put_off = PutOff {
+                lane: row.lane, job: row.id, version: row.version, over: true, words: words.to_owned(), history: Some("with figures".to_owned()),
+                due: NOW, tried: true, short: false,
+            };
+            db.open_slots(&held, &[], &[], &[put_off], &HashMap::new(), NOW).await.unwrap();
+            let (shown, _, steps) = db.job(row.id).await.unwrap().unwrap();
+            assert_eq!((shown.job.state, shown.job.reason.as_str()), (JobState::FailedFinal, words));
+            assert_eq!(steps.last().unwrap().reason, "with figures");
+            assert_eq!(failures().await, failed, "{words}");
+        }
+        made_now(5).await;
+        assert_eq!(db.end_overdue_jobs(chain.id, NOW.plus_micros(1_000_000_000), 9).await.unwrap(), 1);
+        assert_eq!(failures().await, 1, "the one before it");
     }
 }
 

@@ -220,8 +220,8 @@ pub async fn short(db: &Db, desk: &Desk, job: JobId) {
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
     let row = db.job(job).await.unwrap().unwrap().0.job;
     let (lane, version) = (row.lane, row.version);
-    let put_off =
-        PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+    let words = "too little".into();
+    let put_off = PutOff { lane, job, version, over: true, words, history: None, due: now, tried: true, short: true };
     db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
 }
 
@@ -1344,7 +1344,7 @@ db_test! {
             let row = db.job(job).await.unwrap().unwrap().0.job;
             let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
             let put_off = PutOff {
-                lane: row.lane, job, version: row.version, over: true, words: "too little".into(), due: NOW, tried: true, short: true,
+                lane: row.lane, job, version: row.version, over: true, words: "too little".into(), history: None, due: NOW, tried: true, short: true,
             };
             db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), NOW).await.unwrap();
         }, async |db, at| {
