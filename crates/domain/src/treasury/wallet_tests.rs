@@ -280,9 +280,9 @@ fn without_a_treasury_nothing_is_brought_and_without_fees_a_need_stays_a_need() 
         acting: Some(&acting),
         now: at(1_000),
     };
-    let homeless = sight(false, rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
+    let homeless = sight(Err(Waits::NoHome), rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, Waits::NoHome)]));
-    let unknown = sight(true, None).decide(&wallet(0, 480), &mut Budget::default());
+    let unknown = sight(Ok(()), None).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((unknown.needs_gas, unknown.actions, unknown.waits), (vec![USDT], vec![], vec![(USDT, Waits::NoFees)]));
 }
 

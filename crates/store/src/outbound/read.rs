@@ -113,13 +113,13 @@ impl JobVerdict {
     }
 }
 
-statements! {
-    /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
 /// Why a job that nobody could send in its time ended, wherever that was noticed.
 const OVERDUE: &str = "its time is over, and nothing was sent";
 /// The same, noticed by who would have sent it.
 pub const TOO_LATE: &str = "its time was over before it could be paid";
 
+statements! {
+    /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
     READ_SLOT_ENDED = "SELECT s.state = 'settled', COALESCE(l.stopped, g.outbound_stopped) IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NOT NULL)

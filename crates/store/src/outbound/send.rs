@@ -587,11 +587,11 @@ async fn put_off_changes(
         let mut events = picked(job);
         events.push(if one.over { JobEvent::Never } else { JobEvent::NotNow });
         let mut change = Change::new(job.id, events, one.words.clone());
+        change.history.clone_from(&one.history);
         change.set = Set { due: Some(one.due), tried: one.tried, short: one.over && one.short, ..Set::default() };
         Some(change)
     };
     let changes = mine.iter().filter_map(change).collect();
-    change.history.clone_from(&one.history);
     Ok((rows, changes))
 }
 

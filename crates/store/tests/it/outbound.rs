@@ -510,6 +510,7 @@ db_test! {
         let (slot, known) = (SlotId(7), std::collections::HashMap::new());
         let new = NewSlot {
             id: slot, lane, nonce: Some(0), since: 1, jobs: vec![(JobId::new(1).unwrap(), 1)], kind: AttemptKind::Pay, payload: vec![0], coins: None,
+            instead: None,
         };
         let open = async || db.open_slots(&held, std::slice::from_ref(&new), &[], &[], &known, NOW).await.unwrap().slots.len();
         db.by_hand(stop).await.unwrap();
