@@ -158,7 +158,7 @@ impl<'a> SendWorker<'a> {
         };
         let at = clock.now();
         let opened = self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, at).await?;
-        self.db.drop_bumps(&plan.at_most, at).await?;
+        self.db.drop_bumps(&held, &plan.at_most, at).await?;
         sent.slots = opened.slots.len();
         let gaps = plan.slots.iter().filter(|slot| slot.jobs.is_empty() && opened.slots.contains(&slot.id));
         sent.gaps = gaps.count();

@@ -73,7 +73,7 @@ async fn dearest<'h>(
 }
 
 /// What payments within the house cost, and the hot wallets that a coin cannot go to now.
-pub(super) struct Asked {
+pub(super) struct HouseFees {
     pub fees: Fees,
     pub refused: Vec<(CoinId, Address)>,
 }
@@ -84,7 +84,7 @@ pub(super) async fn fees(
     parties: &Parties<'_>,
     native_coin: CoinId,
     cap: FeeCap,
-) -> Result<Option<Asked>, ChainError> {
+) -> Result<Option<HouseFees>, ChainError> {
     let Some((first, _)) = parties.samples.iter().find_map(|sample| sample.from.first()) else { return Ok(None) };
     let nothing = (first, &Coin::Native, RawAmount::ZERO);
     let homes = (parties.treasury, parties.hot);
@@ -108,5 +108,5 @@ pub(super) async fn fees(
             }
         }
     }
-    Ok(Some(Asked { fees: Fees { native, tokens }, refused }))
+    Ok(Some(HouseFees { fees: Fees { native, tokens }, refused }))
 }

@@ -8,6 +8,7 @@ use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, Set, advance};
 use super::coins::release_coins;
+use super::lane::{HeldLane, lock_held};
 use super::standing::read_slotted;
 use super::types::{
     JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, SlotId, job_row, lane_ids,
@@ -178,7 +179,7 @@ statements! {
         ORDER BY lane_id, id LIMIT $3";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
-    DROP_BUMP = "UPDATE outbound_jobs SET bump = FALSE, updated_at = $2 WHERE id {in $1} AND bump";
+    DROP_BUMP = "UPDATE outbound_jobs SET bump = FALSE, updated_at = $2 WHERE id {in $1} AND lane_id {in $3} AND bump";
     ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
     /// What the mined attempts of slots have cost, by their slots, behind one.
     READ_SLOT_FEES = "SELECT s.id, a.fee_raw FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id AND l.chain_id = $1
@@ -301,14 +302,16 @@ impl Db {
         })
     }
 
-    /// As much is offered for these jobs as may be: nobody waits for more.
-    pub async fn drop_bumps(&self, jobs: &[JobId], at: Timestamp) -> Result<(), StoreError> {
+    /// As much is offered for these jobs as may be: nobody waits for more. Those of lanes that another worker has by now are left as they are.
+    pub async fn drop_bumps(&self, held: &[HeldLane], jobs: &[JobId], at: Timestamp) -> Result<(), StoreError> {
         if jobs.is_empty() {
             return Ok(());
         }
         let ids: Many<i64> = Many(jobs.iter().map(|job| job.number()).collect());
         transact!(self, tx => {
-            execute!(tx, DROP_BUMP, ids.clone(), at.micros())?;
+            let still = lock_held(tx, held).await?;
+            let lanes: Many<i64> = Many(still.iter().map(|lane| lane.0).collect());
+            execute!(tx, DROP_BUMP, ids.clone(), at.micros(), lanes)?;
             Ok(())
         })
     }

@@ -91,16 +91,19 @@ pub(super) struct Open {
 /// What is written of some lanes.
 struct Rows {
     slots: Vec<OpenSlot>,
-    due: Vec<(LaneId, JobId, i64)>,
+    /// With when its time is over: from then on any worker may end it, whoever has its lane.
+    due: Vec<(LaneId, JobId, i64, Timestamp)>,
     nonces: Vec<Option<u64>>,
     stopped: HashSet<LaneId>,
 }
 
 impl Rows {
     /// Of a lane that is stopped no job is due, though none was written to.
-    fn is_as(&self, before: &Self) -> bool {
+    fn is_as(&self, before: &Self, now: Timestamp) -> bool {
         let sends = |lane: LaneId| !self.stopped.contains(&lane) && !before.stopped.contains(&lane);
-        let due = |rows: &Self| rows.due.iter().copied().filter(|(lane, ..)| sends(*lane)).collect::<Vec<_>>();
+        let due = |rows: &Self| {
+            rows.due.iter().copied().filter(|(lane, .., end)| sends(*lane) && *end > now).collect::<Vec<_>>()
+        };
         self.slots == before.slots && self.nonces == before.nonces && due(self) == due(before)
     }
 }
@@ -306,7 +309,7 @@ impl Simulation {
             Ended::Died => self.ends(at),
         }
         if let Some((before, after)) = before.zip(self.rows_of(&lost).await?)
-            && !after.is_as(&before)
+            && !after.is_as(&before, self.world.lock().now())
         {
             let name = &self.names[at];
             return Err(format!("{name} stood still while another took its lanes, and has written to them since"));
@@ -379,7 +382,7 @@ impl Simulation {
         let work = work.map_err(|error| unread(&error))?;
         let nonces = work.lanes.iter().map(|lane| lane.known_nonce).collect();
         let stopped = work.lanes.iter().filter(|lane| lane.stopped.is_some()).map(|lane| lane.id).collect();
-        let due = work.due.iter().map(|job| (job.lane, job.id, job.version)).collect();
+        let due = work.due.iter().map(|job| (job.lane, job.id, job.version, job.expires)).collect();
         Ok(Some(Rows { slots: work.slots, due, nonces, stopped }))
     }
 
