@@ -280,8 +280,11 @@ fn without_a_treasury_nothing_is_brought_and_without_fees_a_need_stays_a_need() 
         acting: Some(&acting),
         now: at(1_000),
     };
-    let homeless = sight(Err(Waits::NoHome), rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
-    assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, Waits::NoHome)]));
+    // A treasury whose key may be stolen is none.
+    for why in [Waits::NoHome, Waits::HomeStopped] {
+        let homeless = sight(Err(why), rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
+        assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, why)]));
+    }
     let unknown = sight(Ok(()), None).decide(&wallet(0, 480), &mut Budget::default());
     assert_eq!((unknown.needs_gas, unknown.actions, unknown.waits), (vec![USDT], vec![], vec![(USDT, Waits::NoFees)]));
 }
@@ -349,24 +352,5 @@ fn nothing_is_brought_to_a_group_that_is_stopped() {
         assert_eq!(verdict.needs_consolidation, [needs], "it is looked at again");
         assert_eq!(verdict.waits, [(needs, Waits::GroupStopped)]);
         assert_eq!(rules.decide(&wallet).actions.len(), 1);
-    }
-}
-
-/// A treasury whose key may be stolen is none.
-#[test]
-fn without_a_treasury_that_sends_coins_wait_and_say_so() {
-    let (rules, acting) = (rules(), HashSet::from([TRX, USDT, USDC]));
-    for why in [Waits::NoHome, Waits::HomeStopped] {
-        let sight = Sight {
-            gas: &rules.gas,
-            sweeps: &rules.sweeps,
-            worths: &rules.worths,
-            fees: rules.fees.as_ref(),
-            home: Err(why),
-            acting: Some(&acting),
-            now: at(1_000),
-        };
-        let verdict = sight.decide(&wallet(40, 480), &mut Budget::default());
-        assert_eq!((verdict.actions, verdict.waits), (vec![], vec![(USDT, why)]));
     }
 }
