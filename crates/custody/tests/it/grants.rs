@@ -1,6 +1,7 @@
 //! Each role does its whole work with the rights of its own log-in, on a real PostgreSQL. What it may not do is in the store's tests.
 
 use domain::ChainKind;
+use domain::outbound::JobKind;
 use store::Engine;
 use store::grants::DatabaseRole;
 use store::testing::on;
@@ -91,9 +92,12 @@ fn postgres_people_evaluate_rules_by_hand() {
         db.with_roles().await;
         let yard = Yard::start(db, TRON).await;
         for (place, role) in [DatabaseRole::Operator, DatabaseRole::Administrator].into_iter().enumerate() {
-            yard.low_gas_wallet(USER + i64::try_from(place).unwrap(), 480).await;
-            let done = yard.rules_on(db.of(role), "people").await.expect("it has the rights");
-            assert_eq!(done.jobs, 1, "{}", role.name());
+            let wallet = yard.low_gas_wallet(USER + i64::try_from(place).unwrap(), 480).await.to_string();
+            yard.rules_on(db.of(role), "people").await.expect("it has the rights");
+            let topups = yard.jobs(JobKind::GasTopup).await;
+            let here = topups.iter().filter(|topup| topup.job.to == wallet).count();
+            let all: Vec<_> = topups.iter().map(|topup| (&topup.job.to, topup.job.state, &topup.job.reason)).collect();
+            assert_eq!((here, topups.len()), (1, place + 1), "{}: {all:?}", role.name());
         }
     });
 }

@@ -219,11 +219,11 @@ static INSERT_SLOTS: RowsSql = RowsSql::new(
     &[("id", Int), ("lane_id", Int), ("nonce", Int), ("since_height", Int), ("holder", Text), ("at", Int)],
 );
 
-/// Whose the nonces of slots are for which nothing was signed.
+/// Whose the nonces of slots are for which nothing was signed. By their ids: the addition hides that there is an index of all that are open.
 static NAME_HOLDERS: RowsSql = RowsSql::new(
     "NAME_HOLDERS",
     "UPDATE outbound_slots SET holder = r.holder, updated_at = r.at
-     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state || '' = 'open'
          AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = r.id AND a.signed IS NOT NULL)",
     &[("id", Int), ("holder", Text), ("at", Int)],
 );
@@ -269,7 +269,7 @@ static REFUSE_ATTEMPTS: RowsSql = RowsSql::new(
 static RELEASE_SLOTS: RowsSql = RowsSql::new(
     "RELEASE_SLOTS",
     "UPDATE outbound_slots SET state = 'released', reason = r.words, updated_at = r.at
-     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state || '' = 'open'
          AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = r.id AND a.signed IS NOT NULL)",
     &[("id", Int), ("words", Text), ("at", Int)],
 );

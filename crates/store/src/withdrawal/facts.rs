@@ -59,7 +59,8 @@ static READ_USE: RowsSql = RowsSql::new(
 );
 
 /// What chains could still take back of a user's money, in two halves: it may be more than 64 bits. What was final and has left its chain all the same
-/// counts until the books have taken it back.
+/// counts until the books have taken it back: it is found by what is due at once, of which there is next to nothing, and not by all that is final or all that
+/// the user was ever paid.
 static READ_NOT_FINAL: RowsSql = RowsSql::new(
     "READ_NOT_FINAL",
     "SELECT r.user_id, r.asset_id,
@@ -68,13 +69,13 @@ static READ_NOT_FINAL: RowsSql = RowsSql::new(
            + COALESCE((SELECT SUM(d.amount >> 32) FROM asset_on_chain l
              JOIN chain_entries b ON b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
              JOIN deposits d ON d.id = b.reverses
-             WHERE l.asset_id = r.asset_id AND d.user_id = r.user_id AND d.state = 'final'), 0) AS BIGINT),
+             WHERE l.asset_id = r.asset_id AND d.user_id + 0 = r.user_id AND d.state <> 'credited'), 0) AS BIGINT),
          CAST(COALESCE((SELECT SUM(d.amount & 4294967295) FROM deposits d WHERE d.user_id = r.user_id AND d.state = 'credited'
              AND (SELECT l.asset_id FROM asset_on_chain l WHERE l.id = d.listing_id) = r.asset_id), 0)
            + COALESCE((SELECT SUM(d.amount & 4294967295) FROM asset_on_chain l
              JOIN chain_entries b ON b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
              JOIN deposits d ON d.id = b.reverses
-             WHERE l.asset_id = r.asset_id AND d.user_id = r.user_id AND d.state = 'final'), 0) AS BIGINT)
+             WHERE l.asset_id = r.asset_id AND d.user_id + 0 = r.user_id AND d.state <> 'credited'), 0) AS BIGINT)
      FROM {rows}",
     &[("user_id", Int), ("asset_id", Int)],
 );

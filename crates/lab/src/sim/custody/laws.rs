@@ -141,11 +141,30 @@ impl Simulation {
                 left = Some(format!("lane {} has {} slots", lane.lane.address, lane.open));
             }
         }
+        self.resume_groups().await?;
         if left.is_some() {
             // What rests is due some time later.
             self.world.lock().pass(60 * SECOND);
         }
         Ok(left)
+    }
+
+    /// Groups may be stopped before any of their wallets has sent, so that no lane says it.
+    async fn resume_groups(&self) -> Result<(), String> {
+        let (db, now, people) = (&self.ground.db, self.world.lock().now(), people()?);
+        for (net, row) in self.ground.rows.iter().enumerate() {
+            let stopped = db.stopped_wallets(row.id).await.map_err(|error| unread(&error))?;
+            if stopped.groups.is_empty() {
+                continue;
+            }
+            let house = self.ground.pinned.wallets().filter(|(on, ..)| **on == row.name);
+            let house = house.map(|(.., wallet)| wallet.address.to_string());
+            for address in house.chain(self.counter.addresses_on(net)) {
+                let resumed = db.resume_group_of(row.id, &address, &people, now).await;
+                self.world.lock().report.groups_resumed += u64::from(resumed.map_err(|error| unread(&error))?);
+            }
+        }
+        Ok(())
     }
 
     /// Whether a sentence names a transaction of somebody else who has our keys.

@@ -64,6 +64,8 @@ counters! {
         expired;
         moved_to_another_slot;
         lanes_stopped;
+        /// By people, of wallets that had never sent.
+        groups_resumed;
         /// By two people: somebody else had used its slot.
         judged;
         fees_counted;

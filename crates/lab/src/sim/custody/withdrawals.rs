@@ -46,6 +46,13 @@ pub(super) struct OpenWithdrawal {
     payee: Option<i64>,
 }
 
+impl Counter {
+    /// Customers' own addresses on a chain.
+    pub fn addresses_on(&self, net: usize) -> impl Iterator<Item = String> {
+        self.addresses.iter().filter(move |((on, _), _)| *on == net).map(|(_, address)| address.to_string())
+    }
+}
+
 /// How much may be asked for, in ledger units, and how often in an hour. They hold for each asset on each chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AskLimits {
