@@ -70,10 +70,11 @@ static MINE_ATTEMPTS: RowsSql = RowsSql::new(
     &[("slot_id", Int), ("number", Int), ("height", Int), ("block", Bytes), ("paid", Text), ("fee", Text), ("at", Int)],
 );
 
+/// By their ids: the addition hides that there is an index of all that are open.
 static SETTLE_SLOTS: RowsSql = RowsSql::new(
     "SETTLE_SLOTS",
     "UPDATE outbound_slots SET state = 'settled', reason = r.words, updated_at = r.at
-     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'",
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state || '' = 'open'",
     &[("id", Int), ("words", Text), ("at", Int)],
 );
 

@@ -66,16 +66,16 @@ static READ_NOT_FINAL: RowsSql = RowsSql::new(
     "SELECT r.user_id, r.asset_id,
          CAST(COALESCE((SELECT SUM(d.amount >> 32) FROM deposits d WHERE d.user_id = r.user_id AND d.state = 'credited'
              AND (SELECT l.asset_id FROM asset_on_chain l WHERE l.id = d.listing_id) = r.asset_id), 0)
-           + COALESCE((SELECT SUM(d.amount >> 32) FROM asset_on_chain l
-             JOIN chain_entries b ON b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
-             JOIN deposits d ON d.id = b.reverses
-             WHERE l.asset_id = r.asset_id AND d.user_id + 0 = r.user_id AND d.state <> 'credited'), 0) AS BIGINT),
+           + COALESCE((SELECT SUM((SELECT SUM(d.amount >> 32) FROM chain_entries b JOIN deposits d ON d.id = b.reverses
+                 WHERE b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
+                     AND d.user_id = r.user_id AND d.state <> 'credited'))
+             FROM asset_on_chain l WHERE l.asset_id = r.asset_id), 0) AS BIGINT),
          CAST(COALESCE((SELECT SUM(d.amount & 4294967295) FROM deposits d WHERE d.user_id = r.user_id AND d.state = 'credited'
              AND (SELECT l.asset_id FROM asset_on_chain l WHERE l.id = d.listing_id) = r.asset_id), 0)
-           + COALESCE((SELECT SUM(d.amount & 4294967295) FROM asset_on_chain l
-             JOIN chain_entries b ON b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
-             JOIN deposits d ON d.id = b.reverses
-             WHERE l.asset_id = r.asset_id AND d.user_id + 0 = r.user_id AND d.state <> 'credited'), 0) AS BIGINT)
+           + COALESCE((SELECT SUM((SELECT SUM(d.amount & 4294967295) FROM chain_entries b JOIN deposits d ON d.id = b.reverses
+                 WHERE b.chain_id = l.chain_id AND b.posting = 0 AND b.due_height <= 0 AND b.listing_id = l.id
+                     AND d.user_id = r.user_id AND d.state <> 'credited'))
+             FROM asset_on_chain l WHERE l.asset_id = r.asset_id), 0) AS BIGINT)
      FROM {rows}",
     &[("user_id", Int), ("asset_id", Int)],
 );

@@ -160,8 +160,7 @@ impl Simulation {
             let house = self.ground.pinned.wallets().filter(|(on, ..)| **on == row.name);
             let house = house.map(|(.., wallet)| wallet.address.to_string());
             for address in house.chain(self.counter.addresses_on(net)) {
-                let resumed = db.resume_group_of(row.id, &address, &people, now).await;
-                self.world.lock().report.groups_resumed += u64::from(resumed.map_err(|error| unread(&error))?);
+                db.resume_group_of(row.id, &address, &people, now).await.map_err(|error| unread(&error))?;
             }
         }
         Ok(())

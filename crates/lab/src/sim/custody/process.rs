@@ -137,7 +137,6 @@ impl Role {
             let ended = worker.round(&*self.clock).await.map(|sent| {
                 let mut world = self.world.lock();
                 world.report.replacements += sent.replaced as u64;
-                world.report.gaps_filled += sent.gaps as u64;
                 world.report.sent_again += sent.told.saturating_sub(sent.signed) as u64;
                 world.note(11 + sent.slots as u64);
             });

@@ -53,8 +53,6 @@ counters! {
         cancelled_in_its_slot;
         bump_asked;
         replacements;
-        /// With nothing, because something behind them waits.
-        gaps_filled;
         /// On Bitcoin, of what spends several coins: none of them may be left out.
         several_coins_replaced;
         /// That strangers paid to wallets of Bitcoin.
@@ -64,8 +62,6 @@ counters! {
         expired;
         moved_to_another_slot;
         lanes_stopped;
-        /// By people, of wallets that had never sent.
-        groups_resumed;
         /// By two people: somebody else had used its slot.
         judged;
         fees_counted;
