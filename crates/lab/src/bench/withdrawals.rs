@@ -153,7 +153,7 @@ async fn start(site: &Site) -> Result<(Process, PathBuf), Failure> {
     let secret = site.folder().join("jwt.secret");
     let (config, spot) = (site.folder().join("bursar.toml"), site.folder().join("spot"));
     let settings = json!({
-        "database": { "url": site.url(), "max_connections": SERVER_POOL },
+        "database": { "url": site.url(), "max_connections": SERVER_POOL, "any_rights": true },
         "http": { "listen": "127.0.0.1:0", "operations_listen": "" },
         "auth": { "issuer": BENCH, "audience": BENCH, "hs256_secret_file": secret },
         "spot": { "kind": "embedded", "folder": spot, "address": "" },
